@@ -1,0 +1,194 @@
+/* State *local*: what one device does, as data. Every rank runs the same instruction list; where ranks
+ * differ, a number is affine in the rank's coordinates. No mesh, no sharding and no operator is left, so
+ * this record is all that a back end reads (DESIGN §3, §5, §10).
+ *
+ *   values    places: (space, offset, strides); `view` and `slice` have become strides and offsets
+ *   kernels   loop nests and matrix products, one per signature; twelve equal layers share one
+ *   instrs    kernel calls and exchanges in order
+ */
+#ifndef AP_IR_LOCAL_H
+#define AP_IR_LOCAL_H
+
+#include "ir/base/text.h"
+#include "ir/module.h"
+#include "ir/pointwise.h"
+#include "ir/tensor.h"
+
+#define AP_MAX_LOOPS 16
+#define AP_LOCAL_ALIGN 64 /* bytes; of arena and parameter places */
+
+/* base + sum over axes of step[a] * coordinate[a]; in elements unless said otherwise */
+typedef struct ap_affine {
+    int64_t base;
+    int64_t step[AP_MAX_AXES];
+} ap_affine;
+
+typedef enum ap_space { AP_SPACE_ARENA, AP_SPACE_PARAM, AP_SPACE_INPUT, AP_SPACE_OUTPUT, AP_SPACE_COUNT } ap_space;
+
+/* Where an operand starts. ARENA: byte_offset into the device's arena. PARAM: parameter `index`, stored
+ * compactly at its own place. INPUT, OUTPUT: the caller's whole logical tensor, row-major. */
+typedef struct ap_ref {
+    ap_space space;
+    uint32_t index;      /* PARAM, INPUT, OUTPUT */
+    int64_t byte_offset; /* ARENA */
+    ap_affine offset;    /* elements, on top */
+} ap_ref;
+
+typedef enum ap_sop_kind {
+    AP_SOP_LOAD,   /* operand[ loops * strides ] */
+    AP_SOP_GATHER, /* operand[ loops * strides + (arg0 - ints[imm.i]) * stride ]; 0 where arg0 - ints[imm.i] is outside
+                      [0, extent). arg0 must lie in [0, limit): else the kernel reports the index and stops */
+    AP_SOP_CONST,  /* imm */
+    AP_SOP_INDEX,  /* i64: sum of loop index * stride_loop[...] + ints[imm.i] (imm.i < 0: no int) */
+    AP_SOP_POINTWISE,  /* pw(arg0, arg1, arg2) */
+    AP_SOP_REDUCE,     /* folds arg0 over the inner loops; visible in later sections */
+    AP_SOP_STORE,      /* operand[ loops * strides ] = arg0 (inner strides unused in a row section) */
+    AP_SOP_TEMP_STORE, /* row temporary imm.i [inner index] = arg0 */
+    AP_SOP_TEMP_LOAD,
+    AP_SOP_KIND_COUNT
+} ap_sop_kind;
+
+typedef struct ap_sop {
+    ap_sop_kind kind;
+    ap_dtype dtype;  /* of the value it makes (STORE: that it stores) */
+    uint8_t section; /* non-decreasing along the list */
+    uint8_t operand;
+    uint8_t reduce;  /* ap_reduce_kind; ARGMAX, ARGMIN fold (value, row-major inner index) and give the index */
+    uint16_t pw;     /* ap_pointwise */
+    uint32_t arg[3]; /* sop ids; an inner value is visible only in its own section */
+    ap_scalar imm;
+    int64_t stride, extent, limit;     /* GATHER */
+    int64_t loop_stride[AP_MAX_LOOPS]; /* INDEX */
+} ap_sop;
+
+/* for outer loops { for each section: once (row section) or for inner loops (inner section) } */
+typedef struct ap_nest {
+    uint8_t nouter, ninner;
+    int64_t extent[AP_MAX_LOOPS]; /* outer loops, then inner ones */
+    uint8_t nsections;
+    bool inner[16]; /* per section */
+    uint8_t ntemps; /* row temporaries, each of inner-extent elements */
+    ap_dtype temp_dtype[8];
+    uint32_t nsops;
+    ap_sop *sop;
+} ap_nest;
+
+/* for loops: C[m,n] (+)= sum over k A[m,k] * B[k,n]. Guaranteed: A and B each have a unit row or column
+ * stride (or extent 1 there) and a leading dimension that BLAS takes; csc == 1. */
+typedef struct ap_gemm {
+    ap_dtype dtype; /* f32 or f64 */
+    uint8_t nloops;
+    int64_t extent[AP_MAX_LOOPS], stride_a[AP_MAX_LOOPS], stride_b[AP_MAX_LOOPS], stride_c[AP_MAX_LOOPS];
+    bool sum[AP_MAX_LOOPS]; /* the loop runs over a summed letter: C accumulates after its first turn */
+    int64_t m, n, k;
+    int64_t rsa, csa, rsb, csb, rsc, csc;
+} ap_gemm;
+
+typedef enum ap_kernel_class { AP_KERNEL_NEST, AP_KERNEL_GEMM } ap_kernel_class;
+
+typedef struct ap_kernel_operand {
+    ap_dtype dtype;
+    bool written;
+    int64_t stride[AP_MAX_LOOPS]; /* NEST: elements, per loop */
+} ap_kernel_operand;
+
+typedef struct ap_kernel {
+    ap_name name; /* unique, a C identifier: softmax_2 */
+    ap_kernel_class kind;
+    uint32_t noperands; /* GEMM: A, B, C */
+    ap_kernel_operand *operand;
+    uint32_t nints;    /* rank-dependent integers, passed by the call */
+    ap_nest nest;      /* NEST */
+    ap_gemm gemm;      /* GEMM */
+    const char *about; /* for the comment above: what the first node computes, shapes and shardings */
+} ap_kernel;
+
+typedef enum ap_exchange_kind {
+    AP_EXCHANGE_ALL_GATHER,     /* dst[dst_peer*p + box] = src of p [box] */
+    AP_EXCHANGE_REDUCE_SCATTER, /* dst[box] = fold over p of (src of p [src_me*me + box]) */
+    AP_EXCHANGE_ALL_REDUCE,     /* dst[box] = fold over p of (src of p [box]) */
+    AP_EXCHANGE_ALL_TO_ALL,     /* dst[dst_peer*p + box] = src of p [src_me*me + box] */
+    AP_EXCHANGE_KIND_COUNT
+} ap_exchange_kind;
+
+/* p and me: positions in the group, which lists its ranks in order of coordinates. Contributions are folded
+ * in that order. Offsets and strides in elements. src and dst do not overlap. */
+typedef struct ap_exchange {
+    ap_exchange_kind kind;
+    ap_partial fold;
+    ap_dtype dtype;
+    uint32_t group; /* index into groups */
+    uint8_t ndims;
+    int64_t extent[AP_MAX_LOOPS], src_stride[AP_MAX_LOOPS], dst_stride[AP_MAX_LOOPS];
+    int64_t src_me, dst_peer;
+} ap_exchange;
+
+/* Disjoint lists of ranks, `size` each; rank[i*size + p]. Every rank is in exactly one. */
+typedef struct ap_group {
+    int32_t count, size;
+    int32_t *rank;
+} ap_group;
+
+typedef enum ap_instr_kind { AP_INSTR_CALL, AP_INSTR_EXCHANGE } ap_instr_kind;
+typedef enum ap_when { AP_WHEN_ALWAYS, AP_WHEN_ZERO, AP_WHEN_NOT_ZERO } ap_when;
+
+typedef struct ap_instr {
+    ap_instr_kind kind;
+    ap_when when; /* ZERO: only ranks whose coordinates on all axes of when_mask are 0; NOT_ZERO: the others */
+    uint8_t when_mask;
+    ap_loc loc;
+    uint32_t kernel; /* CALL */
+    ap_exchange exchange;
+    uint32_t nrefs; /* CALL: one per operand; EXCHANGE: src, dst */
+    ap_ref *ref;
+    uint32_t nints; /* CALL */
+    ap_affine *ints;
+    int64_t picoseconds; /* predicted; 0 unknown */
+} ap_instr;
+
+/* The caller's tensors. */
+typedef struct ap_port {
+    ap_name name;
+    ap_dtype dtype;
+    uint8_t rank;
+    int64_t dim[AP_MAX_RANK];
+} ap_port;
+
+/* A parameter (or folded constant): this rank's part is the box of `extent` elements per factor that starts at `offset`
+ * in the logical row-major tensor, with logical strides; stored compactly at byte_offset of the parameter space. */
+typedef struct ap_local_param {
+    ap_port port; /* logical */
+    ap_data data;
+    ap_loc loc;
+    uint8_t nfactors;
+    int64_t extent[AP_MAX_FACTORS], stride[AP_MAX_FACTORS];
+    ap_affine offset;
+    int64_t byte_offset, bytes;
+} ap_local_param;
+
+typedef struct ap_local {
+    ap_ctx *ctx;
+    ap_module *m; /* for ap_data_bytes; borrowed */
+    ap_name name; /* of the program */
+    int32_t nranks;
+    uint8_t naxes;
+    ap_name axis_name[AP_MAX_AXES];
+    int32_t axis_size[AP_MAX_AXES], axis_stride[AP_MAX_AXES]; /* coordinate = rank / stride % size */
+    int64_t arena_bytes, param_bytes;                         /* per rank */
+    AP_VEC(ap_port) inputs;
+    AP_VEC(ap_port) outputs;
+    AP_VEC(ap_local_param) params;
+    AP_VEC(ap_group) groups;
+    AP_VEC(ap_kernel) kernels;
+    AP_VEC(ap_instr) instrs;
+} ap_local;
+
+void ap_local_print(const ap_local *p, ap_text *out);
+ap_status ap_local_parse(ap_ctx *ctx, const char *name, const char *text, size_t size, ap_local **out);
+/* Bounds of every place and loop (a kernel never leaves its buffer), sections in order, alignments, groups that
+ * partition the ranks. */
+ap_status ap_local_verify(const ap_local *p);
+/* All ranks in lockstep, instruction by instruction; whole logical inputs and outputs as in ap_eval_func. */
+ap_status ap_local_eval(const ap_local *p, ap_arena *arena, const ap_tensor *inputs, ap_tensor *outputs);
+
+#endif

@@ -1,0 +1,46 @@
+/* normal -> planned: the intra-operator problem (DESIGN §7). */
+#ifndef AP_PASSES_PLAN_H
+#define AP_PASSES_PLAN_H
+
+#include "passes/cluster.h"
+#include "passes/pass.h"
+
+/* `value PATTERN SHARDING`, `value PATTERN forbid AXIS`; patterns are shell globs over value and node names. */
+typedef struct ap_pin {
+    const char *pattern;
+    const char *sharding; /* NULL: forbid */
+    const char *forbid;   /* axis name */
+    int line;
+} ap_pin;
+
+typedef struct ap_plan_options {
+    ap_cluster cluster;
+    ap_mesh_info mesh;
+    int64_t memory; /* bytes per device; 0: the cluster's */
+    uint32_t npins;
+    const ap_pin *pin;
+    const char *pin_file; /* for messages */
+    bool split_force;
+    double time_limit; /* seconds; 0: none */
+} ap_plan_options;
+
+typedef struct ap_plan_result {
+    int64_t cost_ps, bound_ps;            /* predicted time of one run; proven lower bound */
+    int64_t compute_ps, communication_ps; /* parts of cost_ps */
+    int64_t peak_bytes, param_bytes;      /* per device; parameters counted in peak */
+    double planning_seconds;
+    double sharded_flops_fraction;         /* of contraction FLOPs, how much is divided by the devices */
+    uint32_t variables, strategies, edges; /* of the ILP, before presolve */
+    const char *proof;                     /* "elimination", "branch and cut" ... */
+} ap_plan_result;
+
+/* Adds the mesh, chooses, sets every type and inserts reshards. AP_ERR_NO_PLAN says what does not fit and by how much.
+ */
+ap_status ap_pass_plan(ap_ctx *ctx, ap_module *m, const ap_plan_options *opt, ap_plan_result *out);
+
+/* Prices a planned module from its types alone: shares no code with the problem's construction, only the cost
+ * functions. */
+ap_status ap_plan_evaluate(ap_ctx *ctx, ap_module *m, const ap_cluster *c, ap_plan_result *out);
+ap_status ap_pins_read(ap_ctx *ctx, const char *path, uint32_t *out_n, const ap_pin **out);
+
+#endif

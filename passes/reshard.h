@@ -1,0 +1,28 @@
+/* Cheapest path from one sharding to another over elementary steps (DESIGN §5, Resharding). */
+#ifndef AP_PASSES_RESHARD_H
+#define AP_PASSES_RESHARD_H
+
+#include "ir/op.h"
+#include "passes/cluster.h"
+
+typedef struct ap_step {
+    ap_op op;     /* of the elementary step */
+    uint8_t axes; /* mask */
+    ap_sharding to;
+    int64_t cost; /* picoseconds */
+} ap_step;
+
+#define AP_MAX_STEPS 8
+typedef struct ap_reshard_path {
+    int nsteps; /* 0: equal shardings */
+    ap_step step[AP_MAX_STEPS];
+    int64_t cost;
+} ap_reshard_path;
+
+typedef struct ap_resharder ap_resharder; /* memoises by (dtype, shape, from, to) */
+ap_resharder *ap_resharder_create(ap_arena *arena, const ap_module *m, const ap_cluster *c);
+/* Ties: fewer bytes, then fewer steps, then text order. False when there is no path. */
+bool ap_reshard_find(ap_resharder *r, ap_dtype dtype, ap_shape shape, ap_sharding from, ap_sharding to,
+                     const ap_reshard_path **out);
+
+#endif
