@@ -48,6 +48,12 @@ typedef struct ap_diag {
 typedef struct ap_name_table ap_name_table; /* ir/base/name.c */
 typedef struct ap_type_table ap_type_table; /* ir/type.c */
 
+typedef struct ap_cleanup {
+    struct ap_cleanup *next;
+    void (*run)(void *user);
+    void *user;
+} ap_cleanup;
+
 typedef struct ap_ctx {
     ap_arena arena;   /* lives as long as the context */
     ap_arena scratch; /* reset by the pass pipeline after every pass */
@@ -55,11 +61,14 @@ typedef struct ap_ctx {
     ap_type_table *types; /* owned; made by ap_type_table_create on first use */
     AP_VEC(ap_loc_info) locs;
     AP_VEC(ap_diag) diags;
-    jmp_buf *on_oom; /* borrowed; where to go when memory is out, or NULL: abort */
+    ap_cleanup *cleanups; /* what must be closed at the end: mapped files */
+    jmp_buf *on_oom;      /* borrowed; where to go when memory is out, or NULL: abort */
 } ap_ctx;
 
 ap_ctx *ap_ctx_create(void); /* NULL when memory is out */
 void ap_ctx_release(ap_ctx *ctx);
+/* Calls run(user) when the context is released, last registered first. */
+void ap_ctx_on_release(ap_ctx *ctx, void (*run)(void *user), void *user);
 
 /* if (setjmp(*ap_ctx_guard(ctx, &buf)) != 0) -> memory ran out; every arena is still consistent. */
 static inline jmp_buf *ap_ctx_guard(ap_ctx *ctx, jmp_buf *buf)

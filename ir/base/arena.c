@@ -1,0 +1,126 @@
+/* Arenas: a list of blocks, newest first; each allocation bumps the newest. */
+#include "ir/base/arena.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGN 16u
+#define FIRST_BLOCK (64u * 1024u)
+
+struct ap_arena_block {
+    struct ap_arena_block *next;
+    size_t size, used;
+    _Alignas(16) unsigned char data[];
+};
+
+void ap_arena_init(ap_arena *a, void (*out_of_memory)(void *user), void *user)
+{
+    *a = (ap_arena){.out_of_memory = out_of_memory, .user = user};
+}
+
+void ap_arena_deinit(ap_arena *a)
+{
+    for (ap_arena_block *b = a->head; b;) {
+        ap_arena_block *next = b->next;
+        free(b);
+        b = next;
+    }
+    a->head = NULL;
+}
+
+void ap_arena_reset(ap_arena *a)
+{
+    if (!a->head)
+        return;
+    for (ap_arena_block *b = a->head->next; b;) {
+        ap_arena_block *next = b->next;
+        free(b);
+        b = next;
+    }
+    a->head->next = NULL;
+    a->head->used = 0;
+    a->bytes = 0;
+}
+
+static void out_of_memory(ap_arena *a)
+{
+    if (a->out_of_memory)
+        a->out_of_memory(a->user);
+    abort();
+}
+
+/* Blocks double up to a bound, so that few are needed and little is wasted. */
+static ap_arena_block *add_block(ap_arena *a, size_t need)
+{
+    size_t size = a->head ? a->head->size * 2 : FIRST_BLOCK;
+    if (size > (64u << 20))
+        size = 64u << 20;
+    if (size < need)
+        size = need;
+    if (size > SIZE_MAX - sizeof(ap_arena_block))
+        out_of_memory(a);
+    ap_arena_block *b = malloc(sizeof *b + size);
+    if (!b)
+        out_of_memory(a);
+    b->size = size;
+    b->used = 0;
+    b->next = a->head;
+    a->head = b;
+    return b;
+}
+
+void *ap_arena_alloc(ap_arena *a, size_t size)
+{
+    if (size > SIZE_MAX - ALIGN)
+        out_of_memory(a);
+    size_t need = (size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    ap_arena_block *b = a->head;
+    if (!b || b->size - b->used < need)
+        b = add_block(a, need);
+    void *p = b->data + b->used;
+    b->used += need;
+    a->bytes += need;
+    memset(p, 0, need);
+    return p;
+}
+
+void *ap_arena_calloc(ap_arena *a, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes))
+        out_of_memory(a);
+    return ap_arena_alloc(a, bytes);
+}
+
+char *ap_arena_strndup(ap_arena *a, const char *s, size_t n)
+{
+    char *p = ap_arena_alloc(a, n + 1);
+    if (n)
+        memcpy(p, s, n);
+    return p;
+}
+
+char *ap_arena_strdup(ap_arena *a, const char *s)
+{
+    return ap_arena_strndup(a, s, strlen(s));
+}
+
+void *ap_arena_memdup(ap_arena *a, const void *p, size_t n)
+{
+    void *copy = ap_arena_alloc(a, n);
+    if (n)
+        memcpy(copy, p, n);
+    return copy;
+}
+
+void *ap_vec_grow(ap_arena *a, void *at, uint32_t *cap, uint32_t len, size_t size)
+{
+    uint32_t next = *cap ? *cap * 2 : 8;
+    if (next < *cap)
+        out_of_memory(a);
+    void *p = ap_arena_calloc(a, next, size);
+    if (len)
+        memcpy(p, at, (size_t)len * size);
+    *cap = next;
+    return p;
+}

@@ -1,0 +1,59 @@
+/* The bytes behind constants and parameters. Files are mapped on first use and stay mapped until the
+ * context goes; each path is mapped once per context. */
+#include "ir/base/file.h"
+#include "ir/base/text.h"
+#include "ir/module.h"
+
+#include <string.h>
+
+typedef struct mapped_file {
+    struct mapped_file *next;
+    ap_name path;
+    ap_file file;
+} mapped_file;
+
+static void unmap(void *user)
+{
+    ap_file_unmap(&((mapped_file *)user)->file);
+}
+
+/* The context's clean-up list doubles as the list of open files. */
+static mapped_file *find_mapped(ap_ctx *ctx, ap_name path)
+{
+    for (ap_cleanup *c = ctx->cleanups; c; c = c->next)
+        if (c->run == unmap && ((mapped_file *)c->user)->path == path)
+            return c->user;
+    return NULL;
+}
+
+static ap_name resolve(ap_module *m, ap_name file)
+{
+    const char *s = ap_name_str(m->ctx, file);
+    const char *folder = ap_name_str(m->ctx, m->folder);
+    return *s == '/' || !*folder ? file : ap_name_format(m->ctx, "%s/%s", folder, s);
+}
+
+ap_status ap_data_bytes(ap_module *m, const ap_data *d, ap_loc loc, const void **out)
+{
+    ap_ctx *ctx = m->ctx;
+    if (d->kind == AP_DATA_NONE)
+        return ap_fail(ctx, AP_ERR_ENV, loc, "the data of this tensor is absent");
+    if (d->kind != AP_DATA_FILE) {
+        *out = d->bytes;
+        return AP_OK;
+    }
+    ap_name path = resolve(m, d->file);
+    mapped_file *f = find_mapped(ctx, path);
+    if (!f) {
+        f = AP_NEW(&ctx->arena, mapped_file);
+        f->path = path;
+        AP_TRY(ap_file_map(ctx, ap_name_str(ctx, path), &f->file));
+        ap_ctx_on_release(ctx, unmap, f);
+    }
+    if (d->offset > f->file.size || d->size > f->file.size - d->offset)
+        return ap_fail(ctx, AP_ERR_ENV, loc, "%s: %llu bytes at offset %llu are wanted, the file has %llu",
+                       ap_name_str(ctx, path), (unsigned long long)d->size, (unsigned long long)d->offset,
+                       (unsigned long long)f->file.size);
+    *out = f->file.data + d->offset;
+    return AP_OK;
+}

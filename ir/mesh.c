@@ -1,0 +1,40 @@
+/* Meshes: sizes, coordinates and the shapes of shards. */
+#include "ir/mesh.h"
+
+int32_t ap_mesh_size(const ap_mesh_info *m)
+{
+    int32_t n = 1;
+    for (int a = 0; a < m->naxes; a++)
+        n *= m->axis_size[a];
+    return n;
+}
+
+void ap_mesh_coords(const ap_mesh_info *m, int32_t local_rank, int32_t out[AP_MAX_AXES])
+{
+    for (int a = m->naxes - 1; a >= 0; a--) {
+        out[a] = local_rank % m->axis_size[a];
+        local_rank /= m->axis_size[a];
+    }
+}
+
+int32_t ap_mesh_axes_size(const ap_mesh_info *m, ap_axes axes)
+{
+    int32_t n = 1;
+    for (int i = 0; i < ap_axes_count(axes); i++)
+        n *= m->axis_size[ap_axes_get(axes, i)];
+    return n;
+}
+
+bool ap_mesh_local_shape(const ap_mesh_info *m, const ap_shape_info *shape, const ap_sharding_info *s,
+                         ap_shape_info *out)
+{
+    *out = *shape;
+    for (int f = 0; f < shape->nfactors && f < s->nfactors; f++) {
+        int32_t n = ap_mesh_axes_size(m, s->axes[f]);
+        if (shape->physical[f] % n != 0)
+            return false;
+        if (n > 1)
+            out->logical[f] = out->physical[f] = shape->physical[f] / n;
+    }
+    return true;
+}
