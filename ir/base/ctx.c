@@ -14,22 +14,30 @@ static void out_of_memory(void *user)
     abort();
 }
 
+/* Apart from ap_ctx_create, so that no local of the caller of setjmp changes after it. */
+static bool fill(ap_ctx *ctx)
+{
+    jmp_buf buf;
+    if (setjmp(*ap_ctx_guard(ctx, &buf)) != 0)
+        return false;
+    ctx->names = ap_name_table_create(&ctx->arena);
+    ap_name_make_n(ctx, "", 0);
+    ap_vec_push(&ctx->arena, &ctx->locs, (ap_loc_info){0});
+    ctx->on_oom = NULL;
+    return true;
+}
+
 ap_ctx *ap_ctx_create(void)
 {
     ap_ctx *ctx = calloc(1, sizeof *ctx);
     if (!ctx)
         return NULL;
-    jmp_buf buf;
     ap_arena_init(&ctx->arena, out_of_memory, ctx);
     ap_arena_init(&ctx->scratch, out_of_memory, ctx);
-    if (setjmp(*ap_ctx_guard(ctx, &buf)) != 0) {
+    if (!fill(ctx)) {
         ap_ctx_release(ctx);
         return NULL;
     }
-    ctx->names = ap_name_table_create(&ctx->arena);
-    ap_name_make_n(ctx, "", 0);
-    ap_vec_push(&ctx->arena, &ctx->locs, (ap_loc_info){0});
-    ctx->on_oom = NULL;
     return ctx;
 }
 
