@@ -8,13 +8,14 @@
 
 typedef ap_status ap_pass_fn(ap_ctx *ctx, ap_module *m);
 
-/* imported -> imported: nodes whose operands are all constants, small ones only, become constants; identities and
- * views of views vanish; equal nodes are shared (common subexpressions); dead nodes go. */
+/* imported -> imported: identities vanish, equal nodes are shared, dead nodes go. */
 ap_pass_fn ap_pass_fold;
-/* imported -> imported: softmax, layernorm, gelu and the like, as exporters decompose them, become composites. */
-ap_pass_fn ap_pass_match;
 /* imported -> normal: cuts factors so that reshapes become views (DESIGN §5). */
 ap_pass_fn ap_pass_refine;
+/* normal -> normal: views of views become one; contractions read and write through views. */
+ap_pass_fn ap_pass_views;
+/* normal -> normal: pointwise and row-reduction nodes become composites: softmax, layernorm, gelu, ... */
+ap_pass_fn ap_pass_cluster;
 /* planned -> explicit: reshards become elementary steps. */
 ap_pass_fn ap_pass_explicit;
 
@@ -26,7 +27,9 @@ typedef struct ap_pass_hook {
     ap_status (*after)(void *user, ap_ctx *ctx, const char *pass, ap_module *m);
     void *user;
 } ap_pass_hook;
-/* Runs "fold,match,refine" or the like; unknown names are AP_ERR_USAGE. */
+/* What `compile` and `plan` run between import and planning. */
+#define AP_PASSES_NORMAL "fold,refine,views,cluster"
+/* Runs "fold,refine" or the like; unknown names are AP_ERR_USAGE. */
 ap_status ap_passes_run(ap_ctx *ctx, ap_module *m, const char *list, const ap_pass_hook *hook);
 
 #endif

@@ -1,0 +1,108 @@
+/* Verify and evaluate between passes. */
+#include "passes/check.h"
+
+#include "ir/eval.h"
+#include "ir/text_form.h"
+
+#include <math.h>
+
+/* splitmix64: a fixed sequence on every machine. */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* Sum of twelve uniforms less six: close enough to normal, and exact everywhere. */
+static double next_normal(uint64_t *state)
+{
+    double x = -6;
+    for (int i = 0; i < 12; i++)
+        x += (double)(next_random(state) >> 11) * 0x1p-53;
+    return x;
+}
+
+static ap_status draw(ap_ctx *ctx, ap_arena *arena, const ap_shape_info *shape, ap_dtype dtype, uint64_t *state,
+                      ap_tensor *out)
+{
+    int64_t dims[AP_MAX_RANK];
+    int rank = ap_shape_dims(shape, dims);
+    const ap_shape_info *plain = ap_shape_get(ctx, ap_shape_of_dims(ctx, rank, dims));
+    if (!ap_tensor_make(arena, dtype, plain, out))
+        return ap_error(ctx, 0, "an input is too large to check");
+    for (int64_t i = 0; i < out->count; i++) {
+        ap_scalar x;
+        if (ap_dtype_is_float(dtype))
+            x.f = next_normal(state);
+        else
+            x.i = (int64_t)(next_random(state) % (dtype == AP_BOOL ? 2 : 8));
+        out->at[i] = ap_scalar_round(dtype, x);
+    }
+    return AP_OK;
+}
+
+ap_status ap_check_init(ap_ctx *ctx, ap_module *m, const ap_tensor *input, ap_check *out)
+{
+    const ap_func_info *f = &m->funcs.at[0];
+    *out = (ap_check){.ninputs = f->narguments, .noutputs = f->nresults, .tolerance = 1e-4};
+    ap_arena_init(&out->arena, ctx->arena.out_of_memory, ctx);
+    out->input = AP_NEW_ARRAY(&out->arena, ap_tensor, f->narguments);
+    out->output = AP_NEW_ARRAY(&out->arena, ap_tensor, f->nresults);
+    uint64_t state = 1;
+    for (uint32_t i = 0; i < f->narguments; i++) {
+        if (input) {
+            out->input[i] = input[i];
+            continue;
+        }
+        ap_type_info t = ap_type_get(ctx, ap_value_type(m, f->argument[i]));
+        AP_TRY(draw(ctx, &out->arena, ap_shape_get(ctx, t.shape), t.dtype, &state, &out->input[i]));
+    }
+    return ap_eval_func(m, 0, &out->arena, out->input, out->output);
+}
+
+void ap_check_deinit(ap_check *c)
+{
+    ap_arena_deinit(&c->arena);
+}
+
+static ap_status compare(ap_check *c, ap_ctx *ctx, const char *pass, const ap_tensor *output)
+{
+    for (uint32_t i = 0; i < c->noutputs; i++) {
+        double diff, scale;
+        ap_tensor_compare(&output[i], &c->output[i], &diff, &scale);
+        if (!(diff <= c->tolerance * fmax(scale, 1e-3)))
+            return ap_fail(ctx, AP_ERR_BUG, 0, "output %u moved by %g (scale %g) in pass '%s'", i, diff, scale, pass);
+    }
+    return AP_OK;
+}
+
+ap_status ap_check_after(void *user, ap_ctx *ctx, const char *pass, ap_module *m)
+{
+    ap_check *c = user;
+    if (ap_module_verify(m) != AP_OK)
+        return ap_fail(ctx, AP_ERR_BUG, 0, "the module does not verify after pass '%s'", pass);
+    ap_arena arena;
+    ap_arena_init(&arena, ctx->arena.out_of_memory, ctx);
+    ap_tensor *output = AP_NEW_ARRAY(&arena, ap_tensor, c->noutputs);
+    ap_status s = ap_eval_func(m, 0, &arena, c->input, output);
+    if (s == AP_OK)
+        s = compare(c, ctx, pass, output);
+    ap_arena_deinit(&arena);
+    return s;
+}
+
+ap_status ap_check_local(ap_check *c, ap_ctx *ctx, const ap_local *p)
+{
+    if (ap_local_verify(p) != AP_OK)
+        return ap_fail(ctx, AP_ERR_BUG, 0, "the local program does not verify");
+    ap_arena arena;
+    ap_arena_init(&arena, ctx->arena.out_of_memory, ctx);
+    ap_tensor *output = AP_NEW_ARRAY(&arena, ap_tensor, c->noutputs);
+    ap_status s = ap_local_eval(p, &arena, c->input, output);
+    if (s == AP_OK)
+        s = compare(c, ctx, "local", output);
+    ap_arena_deinit(&arena);
+    return s;
+}
