@@ -3,6 +3,7 @@
 #define AP_IR_OP_H
 
 #include "ir/module.h"
+#include "ir/pointwise.h"
 #include "ir/rule.h"
 
 typedef enum ap_result_kind { AP_RESULT_SAME, AP_RESULT_BOOLEAN, AP_RESULT_CAST } ap_result_kind;
@@ -13,6 +14,24 @@ typedef enum ap_domain {
     AP_DOMAIN_BOOLEAN,
     AP_DOMAIN_ANY
 } ap_domain;
+
+/* What passes/local.c makes of it: it knows these classes and no operators. STEP covers all changes of sharding, which
+ * are read off the types. Pointwise operators and terminators need none. */
+typedef enum ap_lowering {
+    AP_LOWER_NONE,
+    AP_LOWER_CONSTANT,
+    AP_LOWER_IOTA,
+    AP_LOWER_CONTRACT,
+    AP_LOWER_REDUCE,
+    AP_LOWER_VIEW,
+    AP_LOWER_GATHER,
+    AP_LOWER_SLICE,
+    AP_LOWER_PAD,
+    AP_LOWER_CONCAT,
+    AP_LOWER_RESHAPE,
+    AP_LOWER_BODY,
+    AP_LOWER_STEP,
+} ap_lowering;
 
 struct ap_tensor;
 struct ap_eval; /* ir/eval.h */
@@ -33,6 +52,7 @@ typedef struct ap_op_info {
     bool has_body, terminator;
     bool planned, collective, step; /* in which states it may stand: see ir/verify.h */
     bool pointwise;
+    ap_lowering lower;
     ap_result_kind result;
     ap_domain domain;
     uint8_t linear[2]; /* operand masks; 0: none */
@@ -45,6 +65,12 @@ bool ap_op_from_str(const char *s, ap_op *out);
 static inline bool ap_op_is_pointwise(ap_op op)
 {
     return op > AP_OP_POINTWISE_BASE_ && op < AP_OP_COUNT;
+}
+
+/* The scalar operator of a pointwise one. */
+static inline ap_pointwise ap_op_scalar(ap_op op)
+{
+    return (ap_pointwise)(op - AP_OP_POINTWISE_FIRST_);
 }
 
 /* Types of the results of `n` from its operands. */
