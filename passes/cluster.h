@@ -27,12 +27,31 @@ ap_status ap_cluster_from_preset(ap_ctx *ctx, const char *text, ap_cluster *out)
 /* The built-in description of this machine with `devices` CPU devices. */
 void ap_cluster_local(int32_t devices, ap_cluster *out);
 
-/* Time of one node on local types, of one elementary step, of a collective over `ranks` devices where `bytes` is the
- * size of the whole (gathered, or reduced) tensor of the group. */
+/* The link that a collective over one mesh axis crosses: `between` when a group of that axis spans hosts. */
+const ap_link *ap_cluster_link(const ap_cluster *c, const ap_mesh_info *mesh, int axis);
+
+/* Bytes of one shard as it lies in memory (not aligned). A partial sum of a 16-bit type is held in f32. */
+int64_t ap_local_bytes(const ap_module *m, ap_dtype dtype, ap_shape shape, ap_sharding s);
+/* The same without the widening: what crosses a wire. */
+int64_t ap_wire_bytes(const ap_module *m, ap_dtype dtype, ap_shape shape, ap_sharding s);
+/* Rounded up to what one buffer takes in the arena. */
+int64_t ap_align_bytes(int64_t bytes);
+
+/* The part of a strategy that divides work: product of the sizes of all axes that split an operand or result. */
+int64_t ap_strategy_divisor(const ap_module *m, ap_node n, const ap_strategy *s);
+/* Does the node multiply and sum two operands (a contraction)? Asked of the rule, not of the operator. */
+bool ap_node_is_product(const ap_module *m, ap_node n);
+
+/* Time of one node on local types (operands and results sharded as `s` says), from the logical types and the
+ * strategy: max(FLOPs / (peak * efficiency), bytes / bandwidth) + launch. Nodes that make no kernel cost 0. */
 int64_t ap_cost_node(const ap_cluster *c, const ap_module *m, ap_node n, const ap_strategy *s);
-int64_t ap_cost_all_reduce(const ap_cluster *c, int32_t ranks, int64_t bytes);
-int64_t ap_cost_all_gather(const ap_cluster *c, int32_t ranks, int64_t bytes);
-int64_t ap_cost_reduce_scatter(const ap_cluster *c, int32_t ranks, int64_t bytes);
-int64_t ap_cost_all_to_all(const ap_cluster *c, int32_t ranks, int64_t bytes);
+/* Reading and writing `bytes` by one kernel. */
+int64_t ap_cost_memory(const ap_cluster *c, int64_t bytes);
+/* A collective over `ranks` devices where `bytes` is the size of the whole (gathered, or reduced) tensor of the
+ * group; ring or direct: ranks-1 rounds. */
+int64_t ap_cost_all_reduce(const ap_link *l, int32_t ranks, int64_t bytes);
+int64_t ap_cost_all_gather(const ap_link *l, int32_t ranks, int64_t bytes);
+int64_t ap_cost_reduce_scatter(const ap_link *l, int32_t ranks, int64_t bytes);
+int64_t ap_cost_all_to_all(const ap_link *l, int32_t ranks, int64_t bytes);
 
 #endif
