@@ -1,0 +1,333 @@
+/* normal -> normal: pointwise and row-reduction nodes that work on the same rows become one composite, which the
+ * planner prices as one kernel and the back end builds as one (DESIGN §4, clustered composites).
+ *
+ *     rows: the space D of the largest member; R: the dimensions of it that members reduce (and keep as 1)
+ *     member: a pointwise node whose result has the dimensions of D, or of D with R as 1;
+ *             a reduction (sum, max, min) of R over D
+ *
+ * A cluster grows from its last node backwards, over nodes all of whose uses are inside, so it has one
+ * result and no cycle can arise. The first joint add after a contraction or gather stays outside, so that a
+ * partial sum can pass through it before it is completed.
+ *
+ * needs: types   keeps: types, values used elsewhere   breaks: nothing */
+#include "ir/op.h"
+#include "passes/pass.h"
+
+#include <string.h>
+
+#define MAX_OPERANDS 16
+#define MAX_MEMBERS 64
+
+typedef struct rows {
+    ap_module *m;
+    ap_block block;
+    uint32_t *uses;      /* [value] */
+    uint32_t *uses_here; /* [value]: by members of the growing cluster */
+    bool *excluded;      /* [node] */
+    bool *member;        /* [node] of the growing cluster */
+    ap_shape space;      /* D */
+    uint32_t reduced;    /* R: bit per dimension */
+    uint32_t nmembers;
+    ap_node list[MAX_MEMBERS]; /* of members */
+} rows;
+
+static const ap_node_info *producer(const rows *r, ap_value v, ap_node *out)
+{
+    const ap_value_info *value = ap_value_at(r->m, v);
+    if (value->kind != AP_VALUE_RESULT)
+        return NULL;
+    *out = value->def;
+    return ap_node_at(r->m, value->def);
+}
+
+static ap_shape shape_id(const rows *r, ap_value v)
+{
+    return ap_type_get(r->m->ctx, ap_value_type(r->m, v)).shape;
+}
+
+/* D with the dimensions of R as 1. */
+static ap_shape row_shape(const rows *r)
+{
+    const ap_shape_info *d = ap_shape_get(r->m->ctx, r->space);
+    ap_shape_info s = {.rank = d->rank};
+    for (int i = 0; i < d->rank; i++) {
+        s.first[i] = s.nfactors;
+        for (int f = d->first[i]; f < d->first[i + 1] && !(r->reduced >> i & 1); f++) {
+            s.logical[s.nfactors] = d->logical[f];
+            s.physical[s.nfactors++] = d->physical[f];
+        }
+    }
+    s.first[s.rank] = s.nfactors;
+    return ap_shape_intern(r->m->ctx, &s);
+}
+
+/* Dimensions that a reduction removes, if it keeps them as 1 and everything else in place; 0 otherwise. */
+static uint32_t reduced_dims(const ap_node_info *n)
+{
+    const ap_spec_side *a = &n->u.reduce.spec->operand[0], *b = &n->u.reduce.spec->result;
+    uint32_t dims = 0;
+    if (a->rank != b->rank || n->u.reduce.kind == AP_REDUCE_PROD || n->u.reduce.kind > AP_REDUCE_MIN)
+        return 0;
+    for (int d = 0; d < a->rank; d++) {
+        int na = a->first[d + 1] - a->first[d], nb = b->first[d + 1] - b->first[d];
+        if (nb == 0 && na > 0)
+            dims |= 1u << d;
+        else if (na != nb || memcmp(a->letter + a->first[d], b->letter + b->first[d], (size_t)na) != 0)
+            return 0;
+    }
+    return dims;
+}
+
+/* Whether `n` fits the rows; may settle D and R. */
+static bool fits(rows *r, const ap_node_info *n)
+{
+    if (n->op == AP_OP_REDUCE) {
+        uint32_t dims = reduced_dims(n);
+        ap_shape operand = shape_id(r, n->in[0]), result = shape_id(r, n->out[0]);
+        if (!dims || (r->reduced && (dims != r->reduced || operand != r->space)))
+            return false;
+        if (!r->reduced && operand != r->space && result != r->space)
+            return false;
+        r->space = operand;
+        r->reduced = dims;
+        return true;
+    }
+    if (!ap_op_is_pointwise(n->op))
+        return false;
+    ap_shape s = shape_id(r, n->out[0]);
+    return s == r->space || (r->reduced && s == row_shape(r));
+}
+
+static void add_member(rows *r, ap_node id)
+{
+    const ap_node_info *n = ap_node_at(r->m, id);
+    r->member[id] = true;
+    r->list[r->nmembers++] = id;
+    for (uint32_t i = 0; i < n->nin; i++)
+        r->uses_here[n->in[i]]++;
+}
+
+/* One round over the block, backwards; true if the cluster grew. */
+static bool grow(rows *r, uint32_t last)
+{
+    const ap_block_info *block = ap_block_at(r->m, r->block);
+    bool grew = false;
+    for (uint32_t i = last + 1; i-- > 0 && r->nmembers < MAX_MEMBERS;) {
+        ap_node id = block->nodes.at[i];
+        const ap_node_info *n = ap_node_at(r->m, id);
+        if (r->member[id] || r->excluded[id] || n->nout != 1)
+            continue;
+        ap_value v = n->out[0];
+        if (r->uses_here[v] == 0 || r->uses_here[v] != r->uses[v] || !fits(r, n))
+            continue;
+        add_member(r, id);
+        grew = true;
+    }
+    return grew;
+}
+
+/* ---- which nodes stay outside ---- */
+
+static bool is_splat(const rows *r, ap_value v)
+{
+    ap_node id;
+    const ap_node_info *n = producer(r, v, &id);
+    return n && n->op == AP_OP_CONSTANT && ap_value_shape(r->m, v)->nfactors == 0;
+}
+
+/* From contractions and gathers along linear single-operand nodes to the first node that joins another value. */
+static void exclude_first_joints(rows *r)
+{
+    const ap_block_info *block = ap_block_at(r->m, r->block);
+    bool *carries = AP_NEW_ARRAY(&r->m->ctx->scratch, bool, r->m->values.len);
+    for (uint32_t i = 0; i < block->nodes.len; i++) {
+        ap_node id = block->nodes.at[i];
+        const ap_node_info *n = ap_node_at(r->m, id);
+        if (n->nout != 1)
+            continue;
+        if (n->op == AP_OP_CONTRACT || n->op == AP_OP_GATHER) {
+            carries[n->out[0]] = true;
+            continue;
+        }
+        uint32_t carried = 0, others = 0;
+        for (uint32_t k = 0; k < n->nin; k++) {
+            carried |= (uint32_t)carries[n->in[k]] << k;
+            others += !carries[n->in[k]] && !is_splat(r, n->in[k]);
+        }
+        const ap_op_info *info = ap_op_get(n->op);
+        if (!carried)
+            continue;
+        bool joint = (info->linear[0] & (info->linear[0] - 1)) != 0 && (info->linear[0] & carried);
+        bool alone = (info->linear[0] == carried || info->linear[1] == carried) || n->op == AP_OP_VIEW;
+        if (ap_op_is_pointwise(n->op) && (joint || (alone && others == 0)))
+            r->excluded[id] = true;
+        carries[n->out[0]] = !joint && alone && others == 0;
+    }
+}
+
+/* ---- making the composite ---- */
+
+static const char *name_of(const rows *r, uint32_t last)
+{
+    bool has[AP_OP_COUNT] = {false};
+    const ap_block_info *block = ap_block_at(r->m, r->block);
+    for (uint32_t i = 0; i <= last; i++)
+        if (r->member[block->nodes.at[i]])
+            has[ap_node_at(r->m, block->nodes.at[i])->op] = true;
+    bool reduces = has[AP_OP_REDUCE];
+    if (reduces && has[AP_OP_EXP] && has[AP_OP_DIV])
+        return "softmax";
+    if (reduces && (has[AP_OP_SQRT] || has[AP_OP_RSQRT]))
+        return has[AP_OP_SUB] ? "layernorm" : "rmsnorm";
+    if (has[AP_OP_ERF] || (has[AP_OP_TANH] && r->nmembers >= 6))
+        return "gelu";
+    if (has[AP_OP_SIGMOID])
+        return "silu";
+    return reduces ? "rows" : "fused";
+}
+
+/* Operands: what members read from outside, first use first; scalar constants move in. */
+static uint32_t list_operands(const rows *r, uint32_t last, ap_value out[MAX_OPERANDS])
+{
+    const ap_block_info *block = ap_block_at(r->m, r->block);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i <= last; i++) {
+        const ap_node_info *node = ap_node_at(r->m, block->nodes.at[i]);
+        for (uint32_t k = 0; r->member[block->nodes.at[i]] && k < node->nin; k++) {
+            ap_node id = AP_NONE;
+            ap_value v = node->in[k];
+            bool inside = producer(r, v, &id) && r->member[id];
+            for (uint32_t j = 0; j < n && !inside; j++)
+                inside = out[j] == v;
+            if (inside || is_splat(r, v))
+                continue;
+            if (n == MAX_OPERANDS)
+                return MAX_OPERANDS + 1;
+            out[n++] = v;
+        }
+    }
+    return n;
+}
+
+/* A copy of each scalar constant that a member reads, at the head of the body. */
+static void move_constants(rows *r, ap_node member, ap_block body)
+{
+    ap_module *m = r->m;
+    for (uint32_t k = 0; k < ap_node_at(m, member)->nin; k++) {
+        ap_value v = ap_node_at(m, member)->in[k];
+        if (!is_splat(r, v))
+            continue;
+        ap_node old = ap_value_at(m, v)->def;
+        ap_node copy = ap_module_add_node(m, AP_OP_CONSTANT, 0, NULL, 1, ap_node_at(m, old)->loc);
+        ap_node_at(m, copy)->u = ap_node_at(m, old)->u;
+        ap_value_at(m, ap_node_at(m, copy)->out[0])->type = ap_value_type(m, v);
+        ap_block_append(m, body, copy);
+        ap_node_at(m, member)->in[k] = ap_node_at(m, copy)->out[0];
+    }
+}
+
+static void make_composite(rows *r, uint32_t last)
+{
+    ap_module *m = r->m;
+    ap_value operand[MAX_OPERANDS];
+    uint32_t nin = list_operands(r, last, operand);
+    ap_node tail = ap_block_at(m, r->block)->nodes.at[last];
+    ap_value inner = ap_node_at(m, tail)->out[0];
+    ap_node comp = ap_module_add_node(m, AP_OP_COMPOSITE, nin, operand, 1, ap_node_at(m, tail)->loc);
+    ap_value outer = ap_node_at(m, comp)->out[0];
+    ap_node_at(m, comp)->u.composite = ap_name_make(m->ctx, name_of(r, last));
+    ap_module_replace_uses(m, inner, outer); /* no member reads the tail */
+    ap_value_at(m, outer)->type = ap_value_type(m, inner);
+    ap_value_at(m, outer)->name = ap_value_at(m, inner)->name;
+    ap_value_at(m, inner)->name = 0;
+    ap_block body = ap_module_add_block(m, ap_block_at(m, r->block)->func, comp);
+    ap_node_at(m, comp)->body = body;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < ap_block_at(m, r->block)->nodes.len; i++) {
+        ap_node id = ap_block_at(m, r->block)->nodes.at[i];
+        if (i <= last && r->member[id]) {
+            move_constants(r, id, body);
+            ap_block_append(m, body, id);
+            id = i == last ? comp : AP_NONE;
+        }
+        if (id != AP_NONE)
+            ap_block_at(m, r->block)->nodes.at[kept++] = id;
+    }
+    ap_block_at(m, r->block)->nodes.len = kept;
+    ap_node_at(m, comp)->block = r->block;
+    ap_node yield = ap_module_add_node(m, AP_OP_YIELD, 1, &inner, 0, 0);
+    ap_block_append(m, body, yield);
+}
+
+static void forget_members(rows *r)
+{
+    for (uint32_t i = 0; i < r->nmembers; i++) {
+        const ap_node_info *n = ap_node_at(r->m, r->list[i]);
+        r->member[r->list[i]] = false;
+        for (uint32_t k = 0; k < n->nin; k++)
+            r->uses_here[n->in[k]] = 0;
+    }
+    r->nmembers = 0;
+}
+
+/* Grows a cluster that ends at position `last`; true if it became a composite. */
+static bool try_cluster(rows *r, uint32_t last)
+{
+    ap_node id = ap_block_at(r->m, r->block)->nodes.at[last];
+    const ap_node_info *n = ap_node_at(r->m, id);
+    if (r->excluded[id] || n->nout != 1)
+        return false;
+    r->reduced = 0;
+    r->space = shape_id(r, n->out[0]);
+    if (!fits(r, n))
+        return false;
+    add_member(r, id);
+    while (grow(r, last))
+        continue;
+    ap_value operand[MAX_OPERANDS];
+    bool worth = r->nmembers >= 2 && list_operands(r, last, operand) <= MAX_OPERANDS;
+    if (worth)
+        make_composite(r, last);
+    else
+        forget_members(r);
+    return worth;
+}
+
+/* Side tables by id must cover the nodes and values that a new composite added. */
+static void renew_tables(rows *r, uint32_t nnodes)
+{
+    ap_arena *scratch = &r->m->ctx->scratch;
+    bool *excluded = AP_NEW_ARRAY(scratch, bool, r->m->nodes.len);
+    if (nnodes)
+        memcpy(excluded, r->excluded, nnodes * sizeof *excluded);
+    r->excluded = excluded;
+    r->uses = ap_module_count_uses(r->m, scratch);
+    r->uses_here = AP_NEW_ARRAY(scratch, uint32_t, r->m->values.len);
+    r->member = AP_NEW_ARRAY(scratch, bool, r->m->nodes.len);
+    r->nmembers = 0;
+}
+
+static void visit_block(rows *r)
+{
+    renew_tables(r, 0);
+    exclude_first_joints(r);
+    for (uint32_t last = ap_block_at(r->m, r->block)->nodes.len; last-- > 0;) {
+        const ap_node_info *n = ap_node_at(r->m, ap_block_at(r->m, r->block)->nodes.at[last]);
+        if (n->op != AP_OP_REDUCE && !ap_op_is_pointwise(n->op))
+            continue;
+        uint32_t length = ap_block_at(r->m, r->block)->nodes.len, nnodes = r->m->nodes.len;
+        if (!try_cluster(r, last))
+            continue;
+        last -= length - ap_block_at(r->m, r->block)->nodes.len;
+        renew_tables(r, nnodes);
+    }
+}
+
+ap_status ap_pass_rows(ap_ctx *ctx, ap_module *m)
+{
+    (void)ctx;
+    for (ap_func f = 0; f < m->funcs.len; f++)
+        visit_block(&(rows){.m = m, .block = m->funcs.at[f].body});
+    ap_module_remove_dead(m);
+    return AP_OK;
+}
