@@ -32,6 +32,7 @@ typedef struct ap_rule {
     /* Per operand (result): letter of each factor, or AP_RULE_NONE for a factor that must stay whole. */
     int8_t (*operand)[AP_MAX_FACTORS];
     int8_t (*result)[AP_MAX_FACTORS];
+    uint8_t *operand_factors, *result_factors; /* how many factors each has */
     uint8_t ngroups;   /* linear groups */
     uint32_t group[4]; /* bit i: operand i belongs to it (operands 0..31) */
 } ap_rule;
@@ -65,6 +66,11 @@ bool ap_rule_apply(const ap_module *m, const ap_rule *rule, ap_mesh mesh, const 
 /* Reads the assignment off the types of a node in state planned or later; false when the types satisfy no
  * assignment of the rule exactly. */
 bool ap_rule_read(const ap_module *m, ap_node n, const ap_rule *rule, ap_mesh mesh, ap_assign *out);
+
+/* The shardings of all values defined inside the body of composite `n`, bodies inside it included, in order; false when
+ * the assignment is impossible for n's rule. */
+bool ap_rule_apply_body(const ap_module *m, ap_node n, ap_mesh mesh, const ap_assign *assign, ap_arena *arena,
+                        uint32_t *out_count, ap_value **out_value, ap_sharding **out_sharding);
 
 /* All assignments of one axis alone: nothing, each letter that divides, each group with SUM.
  * Returns how many were written (at most AP_MAX_CHOICES). */

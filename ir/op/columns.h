@@ -35,6 +35,9 @@ void rule_concat(const ap_module *m, ap_node n, ap_rule *out);
 void rule_whole(const ap_module *m, ap_node n, ap_rule *out);
 void rule_composite(const ap_module *m, ap_node n, ap_rule *out);
 
+/* The partial kind of the results when a letter of this kind is split; false for parallel (and whole) letters. */
+bool ap_letter_partial(ap_letter_kind kind, ap_partial *out);
+
 /* ---- flops ---- */
 int64_t flops_contract(const ap_module *m, ap_node n);
 int64_t flops_operands(const ap_module *m, ap_node n);
