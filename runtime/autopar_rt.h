@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * autopar_rt.h - all that a compiled model needs, besides its own files.
+ *
+ * A *program* is a table made by the compiler: what the inputs and outputs are, how much memory each device needs, and
+ * one function that every device runs. A *device* is a rank with an arena, a copy of its part of the parameters and an
+ * instruction list. An *instance* is a program opened: memory, threads, loaded parameters. Any number of instances,
+ * of one program or of several, may be open at a time; they share nothing. Calls on one instance are serialised by a
+ * lock, so that it may be used from several threads.
+ *
+ * The first part of this file is scalar and vector arithmetic for kernels, the second the tables of a program, the
+ * third what programs and applications call. Functions return APRT_OK or one of the other codes and never exit.
+ */
+#ifndef AUTOPAR_RT_H
+#define AUTOPAR_RT_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised when tables or functions change their meaning; aprt_open refuses a program made for another one. */
+#define APRT_ABI 1u
+
+#define APRT_HIDDEN __attribute__((visibility("hidden")))
+#define APRT_MAX_RANK 8
+#define APRT_MAX_AXES 6
+#define APRT_MAX_LOOPS 16
+
+typedef enum aprt_status {
+    APRT_OK = 0,
+    APRT_ERR_DATA = 1,  /* the data is wrong: an index out of range, a file that does not fit */
+    APRT_ERR_USAGE = 2, /* a wrong call or command line */
+    APRT_ERR_ENV = 4,   /* file, memory, threads, library */
+    APRT_ERR_BUG = 70
+} aprt_status;
+
+/* The numbers are those of ONNX's TensorProto.DataType. BOOL is a byte that holds 0 or 1. */
+typedef enum aprt_dtype {
+    APRT_F32 = 1,
+    APRT_U8 = 2,
+    APRT_I8 = 3,
+    APRT_U16 = 4,
+    APRT_I16 = 5,
+    APRT_I32 = 6,
+    APRT_I64 = 7,
+    APRT_BOOL = 9,
+    APRT_F16 = 10,
+    APRT_F64 = 11,
+    APRT_U32 = 12,
+    APRT_U64 = 13,
+    APRT_BF16 = 16
+} aprt_dtype;
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * Arithmetic for kernels. Everything here is branch-free where it matters, so that loops over it become vector code
+ * without any of the "fast math" switches: NaN and infinities behave as they should.
+ */
+#ifndef __cplusplus
+
+static inline uint32_t aprt_bits_f32(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+static inline float aprt_f32_bits(uint32_t u)
+{
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+/* Half precision, round to nearest even. */
+static inline float aprt_f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7fffu;
+    /* 0x1p-14 * 1.m is put together as a normal number; subtracting 0x1p-14 leaves the subnormal's value. */
+    uint32_t normal = (rest << 13) + (112u << 23), special = (rest << 13) | 0x7f800000u;
+    uint32_t subnormal = aprt_bits_f32(aprt_f32_bits((rest << 13) + (113u << 23)) - 0x1p-14f);
+    uint32_t u = rest >= 0x7c00u ? special : normal;
+    return aprt_f32_bits((rest < 0x0400u ? subnormal : u) | sign);
+}
+
+static inline uint16_t aprt_f32_to_f16(float x)
+{
+    uint32_t u = aprt_bits_f32(x), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
+    uint32_t normal = (a - (112u << 23) + 0x0fffu + (a >> 13 & 1u)) >> 13;
+    uint32_t subnormal = aprt_bits_f32(aprt_f32_bits(a) + 0.5f) - 0x3f000000u; /* the adder rounds */
+    uint32_t h = a < 0x38800000u ? subnormal : normal;
+    h = a >= 0x477ff000u ? 0x7c00u : h;
+    h = a > 0x7f800000u ? 0x7e00u : h;
+    return (uint16_t)(h | sign);
+}
+
+static inline float aprt_bf16_to_f32(uint16_t h)
+{
+    return aprt_f32_bits((uint32_t)h << 16);
+}
+
+static inline uint16_t aprt_f32_to_bf16(float x)
+{
+    uint32_t u = aprt_bits_f32(x), r = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+    return (uint16_t)(x != x ? (u >> 16 | 0x40u) : r);
+}
+
+static inline float aprt_round_f16(float x)
+{
+    return aprt_f16_to_f32(aprt_f32_to_f16(x));
+}
+static inline float aprt_round_bf16(float x)
+{
+    return aprt_bf16_to_f32(aprt_f32_to_bf16(x));
+}
+
+/* e^x within 1.5 ulp: x = n ln 2 + r, a polynomial in r, and 2^n in two steps so that subnormal results come out. The
+ * integer n is read from the bits of a sum whose last place is worth one. */
+static inline float aprt_exp_f32(float x)
+{
+    float c = x < -104.0f ? -104.0f : x;
+    c = c > 89.0f ? 89.0f : c;
+    float z = c * 1.44269504f + 12582912.0f, n = z - 12582912.0f;
+    float r = (c - n * 0.693359375f) - n * -2.12194440e-4f;
+    float q = ((((1.3813142e-3f * r + 8.369419e-3f) * r + 4.16684568e-2f) * r + 1.666651479e-1f) * r + 0.49999993f);
+    float p = q * (r * r) + r + 1.0f;
+    uint32_t k = aprt_bits_f32(z) - 0x4b400000u; /* n, two's complement */
+    uint32_t half = (k >> 1) | (k & 0x80000000u);
+    return p * aprt_f32_bits((half + 127u) << 23) * aprt_f32_bits((k - half + 127u) << 23);
+}
+
+static inline float aprt_tanh_f32(float x)
+{
+    float a = fabsf(x), u = x * x;
+    float p =
+        ((((2.064662e-3f * u - 8.0919644e-3f) * u + 2.16663450e-2f) * u - 5.39405628e-2f) * u + 1.333315789e-1f) * u -
+        3.333332961e-1f;
+    float small = x + x * u * p;
+    float large = copysignf(1.0f - 2.0f / (aprt_exp_f32(2.0f * a) + 1.0f), x);
+    return a < 0.65f ? small : large; /* NaN goes through `large` */
+}
+
+/* |x| < 1: x times a polynomial in x². Beyond: 1 - e^q(|x|), where q approximates log erfc; 1 from 4 on. */
+static inline float aprt_erf_f32(float x)
+{
+    float a = fabsf(x), u = x * x;
+    float p = (((((7.8538575507e-5f * u - 8.0101924749e-4f) * u + 5.1883275550e-3f) * u - 2.6853811867e-2f) * u +
+                1.1283585147e-1f) *
+                   u -
+               3.7612625824e-1f) *
+                  u +
+              0.12837916571f;
+    float small = x + x * p;
+    float t = a > 4.0f ? 4.0f : a;
+    float q = ((((((-2.1445603473e-5f * t + 4.3853034053e-4f) * t - 4.1908575762e-3f) * t + 2.5171813159e-2f) * t -
+                 1.0836155880e-1f) *
+                    t -
+                6.3327240832e-1f) *
+                   t -
+               1.1295520439f) *
+                  t +
+              1.8246066986e-4f;
+    float large = copysignf(1.0f - aprt_exp_f32(q), x);
+    return a < 1.0f ? small : large;
+}
+
+static inline double aprt_exp_f64(double x)
+{
+    return exp(x);
+}
+static inline double aprt_tanh_f64(double x)
+{
+    return tanh(x);
+}
+static inline double aprt_erf_f64(double x)
+{
+    return erf(x);
+}
+
+/* Maximum and minimum where NaN wins; sign is 0 for 0 and NaN for NaN. */
+#define APRT_FLOAT_OPS(T, s)                                                                                           \
+    static inline T aprt_max_##s(T x, T y)                                                                             \
+    {                                                                                                                  \
+        return x > y || x != x ? x : y;                                                                                \
+    }                                                                                                                  \
+    static inline T aprt_min_##s(T x, T y)                                                                             \
+    {                                                                                                                  \
+        return x < y || x != x ? x : y;                                                                                \
+    }                                                                                                                  \
+    static inline T aprt_sign_##s(T x)                                                                                 \
+    {                                                                                                                  \
+        return x > 0 ? (T)1 : x < 0 ? (T)-1 : x != x ? x : (T)0;                                                       \
+    }
+APRT_FLOAT_OPS(float, f32)
+APRT_FLOAT_OPS(double, f64)
+#undef APRT_FLOAT_OPS
+
+/* Integers wrap; x/0 and x mod 0 are 0, MIN/-1 is MIN; mod has the sign of the divisor. U is the unsigned type in which
+ * the sums are made, wide enough not to be promoted to a signed one. */
+#define APRT_INT_COMMON(T, U, s)                                                                                       \
+    static inline T aprt_add_##s(T x, T y)                                                                             \
+    {                                                                                                                  \
+        return (T)((U)x + (U)y);                                                                                       \
+    }                                                                                                                  \
+    static inline T aprt_sub_##s(T x, T y)                                                                             \
+    {                                                                                                                  \
+        return (T)((U)x - (U)y);                                                                                       \
+    }                                                                                                                  \
+    static inline T aprt_mul_##s(T x, T y)                                                                             \
+    {                                                                                                                  \
+        return (T)((U)x * (U)y);                                                                                       \
+    }                                                                                                                  \
+    static inline T aprt_neg_##s(T x)                                                                                  \
+    {                                                                                                                  \
+        return (T)((U)0 - (U)x);                                                                                       \
+    }                                                                                                                  \
+    static inline T aprt_max_##s(T x, T y)                                                                             \
+    {                                                                                                                  \
+        return x > y ? x : y;                                                                                          \
+    }                                                                                                                  \
+    static inline T aprt_min_##s(T x, T y)                                                                             \
+    {                                                                                                                  \
+        return x < y ? x : y;                                                                                          \
+    }
+#define APRT_SIGNED_OPS(T, U, s)                                                                                       \
+    APRT_INT_COMMON(T, U, s)                                                                                           \
+    static inline T aprt_abs_##s(T x)                                                                                  \
+    {                                                                                                                  \
+        return x < 0 ? aprt_neg_##s(x) : x;                                                                            \
+    }                                                                                                                  \
+    static inline T aprt_sign_##s(T x)                                                                                 \
+    {                                                                                                                  \
+        return (T)((x > 0) - (x < 0));                                                                                 \
+    }                                                                                                                  \
+    static inline T aprt_div_##s(T x, T y)                                                                             \
+    {                                                                                                                  \
+        return y == 0 ? (T)0 : y == -1 ? aprt_neg_##s(x) : (T)(x / y);                                                 \
+    }                                                                                                                  \
+    static inline T aprt_mod_##s(T x, T y)                                                                             \
+    {                                                                                                                  \
+        T r = y == 0 || y == -1 ? (T)0 : (T)(x % y);                                                                   \
+        return r != 0 && (r < 0) != (y < 0) ? (T)(r + y) : r;                                                          \
+    }
+#define APRT_UNSIGNED_OPS(T, U, s)                                                                                     \
+    APRT_INT_COMMON(T, U, s)                                                                                           \
+    static inline T aprt_abs_##s(T x)                                                                                  \
+    {                                                                                                                  \
+        return x;                                                                                                      \
+    }                                                                                                                  \
+    static inline T aprt_sign_##s(T x)                                                                                 \
+    {                                                                                                                  \
+        return (T)(x != 0);                                                                                            \
+    }                                                                                                                  \
+    static inline T aprt_div_##s(T x, T y)                                                                             \
+    {                                                                                                                  \
+        return y == 0 ? (T)0 : (T)(x / y);                                                                             \
+    }                                                                                                                  \
+    static inline T aprt_mod_##s(T x, T y)                                                                             \
+    {                                                                                                                  \
+        return y == 0 ? (T)0 : (T)(x % y);                                                                             \
+    }
+APRT_SIGNED_OPS(int8_t, uint32_t, i8)
+APRT_SIGNED_OPS(int16_t, uint32_t, i16)
+APRT_SIGNED_OPS(int32_t, uint32_t, i32)
+APRT_SIGNED_OPS(int64_t, uint64_t, i64)
+APRT_UNSIGNED_OPS(uint8_t, uint32_t, u8)
+APRT_UNSIGNED_OPS(uint16_t, uint32_t, u16)
+APRT_UNSIGNED_OPS(uint32_t, uint32_t, u32)
+APRT_UNSIGNED_OPS(uint64_t, uint64_t, u64)
+#undef APRT_SIGNED_OPS
+#undef APRT_UNSIGNED_OPS
+#undef APRT_INT_COMMON
+
+/* Floats to integers truncate; what does not fit is clamped, NaN gives 0. */
+static inline int64_t aprt_i64_of_float(double x)
+{
+    return x != x ? 0 : x >= 0x1p63 ? INT64_MAX : x < -0x1p63 ? INT64_MIN : (int64_t)x;
+}
+
+#endif /* !__cplusplus */
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * The tables of a program.
+ */
+
+/* base + sum over axes of step[a] * coordinate[a] */
+typedef struct aprt_affine {
+    int64_t base, step[APRT_MAX_AXES];
+} aprt_affine;
+
+/* A tensor of the caller: whole, row-major, little-endian. */
+typedef struct aprt_port {
+    const char *name;
+    int32_t dtype;
+    int32_t rank;
+    int64_t dim[APRT_MAX_RANK];
+} aprt_port;
+
+/* A rank's part of a parameter: a box of the logical tensor (in elements), kept compactly at byte_offset. */
+typedef struct aprt_param {
+    aprt_port port; /* the logical tensor; the name is that in the weights file */
+    int32_t ndims;
+    int64_t extent[APRT_MAX_LOOPS], stride[APRT_MAX_LOOPS];
+    aprt_affine offset;
+    int64_t byte_offset, bytes;
+} aprt_param;
+
+/* Disjoint lists of ranks, `size` each; every rank is in exactly one. */
+typedef struct aprt_group {
+    int32_t count, size;
+    const int32_t *rank;
+} aprt_group;
+
+typedef enum aprt_exchange_kind {
+    APRT_ALL_GATHER,     /* dst[dst_peer*p + box] = src of p [box] */
+    APRT_REDUCE_SCATTER, /* dst[box] = fold over p of (src of p [src_me*me + box]) */
+    APRT_ALL_REDUCE,     /* dst[box] = fold over p of (src of p [box]) */
+    APRT_ALL_TO_ALL      /* dst[dst_peer*p + box] = src of p [src_me*me + box] */
+} aprt_exchange_kind;
+
+typedef enum aprt_fold { APRT_FOLD_SUM, APRT_FOLD_MAX, APRT_FOLD_MIN } aprt_fold;
+
+/* me and p are positions in the group's list. Contributions are folded in the order of the list, f16 and bf16 in
+ * single precision, by one owner per element: every rank gets the same bits, however many threads there are. Offsets
+ * and strides in elements. */
+typedef struct aprt_exchange {
+    aprt_exchange_kind kind;
+    aprt_fold fold;
+    int32_t dtype;
+    uint32_t group;
+    int32_t ndims;
+    int64_t extent[APRT_MAX_LOOPS], src_stride[APRT_MAX_LOOPS], dst_stride[APRT_MAX_LOOPS];
+    int64_t src_me, dst_peer;
+} aprt_exchange;
+
+/* What an instruction does and where it comes from, for messages and profiles. */
+typedef struct aprt_instr {
+    const char *what;    /* kernel, or kind of exchange */
+    const char *node;    /* ONNX node, "" if none */
+    const char *op;      /* its operator, "" if none */
+    int64_t picoseconds; /* predicted; 0 unknown */
+} aprt_instr;
+
+typedef struct aprt_instance aprt_instance;
+typedef struct aprt_profile aprt_profile;
+
+/* What a kernel found wrong. */
+typedef struct aprt_bad {
+    int64_t index, limit;
+} aprt_bad;
+
+/* One rank while it runs. Programs read it, only the runtime writes it. */
+typedef struct aprt_device {
+    int32_t rank;
+    uint32_t at; /* instruction in progress */
+    char *arena;
+    char *param;
+    char *scratch;
+    const void *const *input;
+    void *const *output;
+    aprt_bad bad;
+    aprt_instance *instance;
+    aprt_profile *profile; /* NULL: not measuring */
+} aprt_device;
+
+typedef struct aprt_program {
+    uint32_t abi; /* APRT_ABI */
+    const char *name;
+    int32_t nranks;
+    int32_t naxes;
+    int32_t axis_size[APRT_MAX_AXES], axis_stride[APRT_MAX_AXES]; /* coordinate = rank / stride % size */
+    int64_t arena_bytes, param_bytes, scratch_bytes;              /* per rank */
+    uint32_t ninputs, noutputs, nparams, ngroups, ninstrs;
+    const aprt_port *input, *output;
+    const aprt_param *param;
+    const aprt_group *group;
+    const aprt_instr *instr;
+    int (*device)(aprt_device *d); /* the instruction list */
+} aprt_program;
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * Running.
+ */
+
+typedef struct aprt_options {
+    const char *weights; /* path of the weights; NULL: weights.safetensors beside the running program */
+} aprt_options;
+
+/* *out is set on failure too (unless memory is out), to an instance that only tells the error and must be closed. */
+int aprt_open(const aprt_program *program, const aprt_options *options, aprt_instance **out);
+/* One pointer per input and output, each to the whole tensor of aprt_port, not overlapping. Returns when all devices
+ * are done. After APRT_ERR_DATA (an index out of range) outputs are undefined and the instance may be used again. */
+int aprt_run(aprt_instance *instance, const void *const inputs[], void *const outputs[]);
+void aprt_close(aprt_instance *instance); /* NULL is ignored */
+/* The text of the last failure of this instance, "" if none; valid until the next call on it. NULL: memory was out. */
+const char *aprt_error(const aprt_instance *instance);
+
+/* Measured time per instruction of rank 0, summed over the runs since profiling was switched on; NULL when it is
+ * not. */
+int aprt_profile_enable(aprt_instance *instance);
+const double *aprt_profile_seconds(const aprt_instance *instance);
+
+/* The main function of a compiled model: see `model --help`. Returns the exit code. */
+int aprt_main(int argc, char **argv, const aprt_program *program);
+
+/* ---- called by programs ---- */
+void aprt_profile_mark(aprt_device *d);
+static inline void aprt_at(aprt_device *d, uint32_t instruction)
+{
+    d->at = instruction;
+    if (d->profile)
+        aprt_profile_mark(d);
+}
+/* Reports d->bad for the instruction in progress. Returns the status for the device function to return. */
+int aprt_fail_index(aprt_device *d);
+/* Collective over the group of d->rank. Anything but APRT_OK must be returned by the device function. */
+int aprt_exchange_run(aprt_device *d, const aprt_exchange *x, const void *src, void *dst);
+
+/* C[m,n] = beta*C + A[m,k]*B[k,n], strides in elements between rows and columns, beta 0 or 1; the columns of C are
+ * adjacent. With beta 0 C is only written. Any strides are right; unit strides in A and B are fast. */
+void aprt_gemm_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b,
+                   int64_t rsb, int64_t csb, int beta, float *c, int64_t rsc);
+void aprt_gemm_f64(int64_t m, int64_t n, int64_t k, const double *a, int64_t rsa, int64_t csa, const double *b,
+                   int64_t rsb, int64_t csb, int beta, double *c, int64_t rsc);
+
+/* ---- tensors in files ---- */
+typedef struct aprt_failure {
+    char text[512];
+} aprt_failure;
+
+typedef struct aprt_tensor {
+    int32_t dtype;
+    int32_t rank;
+    int64_t dim[APRT_MAX_RANK];
+    int64_t bytes;
+    void *data;     /* malloc; row-major, little-endian */
+    char name[256]; /* .pb: the tensor's name, cut to what fits; else "" */
+} aprt_tensor;
+
+int aprt_dtype_bytes(int32_t dtype);        /* 0: not one of ours */
+const char *aprt_dtype_name(int32_t dtype); /* "f32" ..., "?" */
+/* f32[2,3]; the buffer always ends in NUL. */
+void aprt_shape_text(int32_t dtype, int32_t rank, const int64_t *dim, char *out, size_t size);
+
+/* By content: NumPy's .npy (versions 1 to 3, little-endian, either order) or an ONNX TensorProto. */
+int aprt_tensor_read(const char *path, aprt_tensor *out, aprt_failure *why);
+int aprt_tensor_parse(const void *bytes, size_t size, aprt_tensor *out, aprt_failure *why);
+void aprt_tensor_free(aprt_tensor *t);
+/* Written beside their final names and renamed. bf16 becomes NumPy's |V2. */
+int aprt_npy_write(const char *path, const aprt_port *port, const void *data, aprt_failure *why);
+int aprt_proto_write(const char *path, const aprt_port *port, const void *data, aprt_failure *why);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the files of the runtime share: failure texts, the meeting point of threads, boxes, weights, the instance. */
+#ifndef APRT_INTERNAL_H
+#define APRT_INTERNAL_H
+
+#include "autopar_rt.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* ---- error.c ---- */
+/* Writes the text and returns `status`, so that callers can `return aprt_fail(...)`. */
+int aprt_fail(aprt_failure *why, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* a*b, false when it does not fit or an operand is negative. */
+bool aprt_mul(int64_t a, int64_t b, int64_t *out);
+/* Bytes of a tensor; false when the dtype or a dimension is none, or the product does not fit. */
+bool aprt_tensor_bytes(int32_t dtype, int32_t rank, const int64_t *dim, int64_t *out);
+
+/* ---- box.c: strided boxes of elements ---- */
+typedef struct aprt_box {
+    int32_t ndims;
+    int64_t extent[APRT_MAX_LOOPS], a[APRT_MAX_LOOPS], b[APRT_MAX_LOOPS]; /* strides on two sides */
+} aprt_box;
+
+/* Drops extents of one and joins dimensions that are adjacent on both sides; at least one dimension is left. */
+void aprt_box_make(aprt_box *out, int32_t ndims, const int64_t *extent, const int64_t *a, const int64_t *b);
+int64_t aprt_box_count(const aprt_box *box);
+/* Calls run(user, offset on side a, on side b, stride a, stride b, count) for each piece of a row, over the elements
+ * whose row-major number is in [first, last). */
+typedef void aprt_box_run(void *user, int64_t a, int64_t b, int64_t stride_a, int64_t stride_b, int64_t count);
+void aprt_box_walk(const aprt_box *box, int64_t first, int64_t last, aprt_box_run *run, void *user);
+/* dst[b] = src[a], elements of `size` bytes. */
+void aprt_box_copy(const aprt_box *box, int64_t first, int64_t last, int32_t size, const void *src, void *dst);
+
+/* ---- fold.c: dst[b] = fold over p of src[p][a] ---- */
+void aprt_fold_run(const aprt_box *box, int64_t first, int64_t last, int32_t dtype, aprt_fold fold, int32_t nsrc,
+                   const void *const *src, void *dst);
+
+/* ---- sync.c: where threads meet ---- */
+typedef struct aprt_gate {
+    _Atomic uint32_t word, sleepers;
+} aprt_gate;
+
+/* Spins this often, then sleeps, until the gate's word is no longer `old`. */
+void aprt_gate_wait(aprt_gate *g, uint32_t old, int spins);
+/* Moves the word on and wakes who sleeps. */
+void aprt_gate_open(aprt_gate *g);
+
+typedef struct aprt_barrier {
+    _Alignas(64) aprt_gate epoch;
+    _Atomic uint32_t arrived;
+    uint32_t size;
+} aprt_barrier;
+
+/* False when *aborted was set before all had arrived. */
+bool aprt_barrier_wait(aprt_barrier *b, const _Atomic uint32_t *aborted, int spins);
+/* After *aborted has been set: lets everyone go who waits. */
+void aprt_barrier_release(aprt_barrier *b);
+/* When nobody is inside any more. */
+void aprt_barrier_reset(aprt_barrier *b);
+
+/* ---- weights.c ---- */
+typedef struct aprt_weights aprt_weights;
+int aprt_weights_open(const char *path, aprt_weights **out, aprt_failure *why);
+void aprt_weights_close(aprt_weights *w);
+/* Looks the parameter up and copies the box of the rank with these coordinates to param + byte_offset. */
+int aprt_weights_load(const aprt_weights *w, const aprt_param *p, const int64_t *coordinate, char *param,
+                      int64_t param_bytes, aprt_failure *why);
+
+/* ---- npy.c, tensor_proto.c ---- */
+int aprt_npy_parse(const uint8_t *bytes, size_t size, aprt_tensor *out, aprt_failure *why);
+int aprt_proto_parse(const uint8_t *bytes, size_t size, aprt_tensor *out, aprt_failure *why);
+/* Sets dtype, rank, dim, bytes and a zeroed `data`. */
+int aprt_tensor_make(int32_t dtype, int32_t rank, const int64_t *dim, aprt_tensor *out, aprt_failure *why);
+int aprt_file_write(const char *path, const void *head, size_t head_size, const void *data, size_t size,
+                    aprt_failure *why);
+int aprt_file_read(const char *path, uint8_t **out, size_t *size, aprt_failure *why);
+
+/* ---- local.c ---- */
+enum {
+    APRT_ABANDONED = -1, /* status of a rank that stopped because another one failed */
+    APRT_MAX_RANKS = 256 /* devices of one program */
+};
+
+typedef struct aprt_worker {
+    aprt_device device;
+    _Alignas(64) const void *_Atomic src; /* published during an exchange */
+    void *_Atomic dst;
+    int status;
+    aprt_failure why;
+    pthread_t thread;
+    bool started;
+} aprt_worker;
+
+struct aprt_instance {
+    const aprt_program *program;
+    pthread_mutex_t lock;
+    aprt_failure why;
+    bool usable;
+    int spins;
+    aprt_worker *worker; /* [nranks] */
+    aprt_barrier *barrier;
+    uint32_t nbarriers;
+    /* per group: where its barriers start; per group and rank: list * size + position */
+    uint32_t *first_barrier;
+    int32_t *place;
+    aprt_weights *weights; /* during open */
+    int (*job)(aprt_worker *w);
+    double *seconds;              /* profile of rank 0, or NULL */
+    _Alignas(64) aprt_gate start; /* opened once per job */
+    _Alignas(64) aprt_gate done;  /* opened by the last worker to finish */
+    _Atomic uint32_t remaining, aborted, stop;
+};
+
+#endif
