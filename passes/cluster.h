@@ -39,7 +39,7 @@ int64_t ap_align_bytes(int64_t bytes);
 
 /* The part of a strategy that divides work: product of the sizes of all axes that split an operand or result. */
 int64_t ap_strategy_divisor(const ap_module *m, ap_node n, const ap_strategy *s);
-/* Does the node multiply and sum two operands (a contraction)? Asked of the rule, not of the operator. */
+/* Is the node a matrix product? */
 bool ap_node_is_product(const ap_module *m, ap_node n);
 
 /* Time of one node on local types (operands and results sharded as `s` says), from the logical types and the

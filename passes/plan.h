@@ -41,6 +41,8 @@ ap_status ap_pass_plan(ap_ctx *ctx, ap_module *m, const ap_plan_options *opt, ap
 /* Prices a planned module from its types alone: shares no code with the problem's construction, only the cost
  * functions. */
 ap_status ap_plan_evaluate(ap_ctx *ctx, ap_module *m, const ap_cluster *c, ap_plan_result *out);
+/* planned -> explicit with the paths that are cheapest on the plan's cluster (ap_pass_explicit: on this machine). */
+ap_status ap_explicit_run(ap_ctx *ctx, ap_module *m, const ap_cluster *c);
 ap_status ap_pins_read(ap_ctx *ctx, const char *path, uint32_t *out_n, const ap_pin **out);
 
 #endif

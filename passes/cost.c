@@ -1,0 +1,181 @@
+/* Predicted times of kernels and collectives in picoseconds (DESIGN §6). Everything is integer and
+ * saturating: a cost never overflows into a small number, and two machines print the same plan.
+ *
+ *     node        max(FLOPs / (peak * efficiency), bytes / bandwidth) + launch, of local shapes
+ *     collective  rounds * latency + bytes that cross a device's link / its bandwidth */
+#include "ir/op.h"
+#include "passes/cluster.h"
+
+#include <assert.h>
+
+#define PS_PER_SECOND INT64_C(1000000000000)
+#define PPM INT64_C(1000000)
+#define COST_MAX (INT64_MAX / 1024) /* sums of many stay below AP_FORBIDDEN */
+
+/* a * b / c, rounded up, saturating; a, b >= 0, c > 0 */
+static int64_t mul_div(int64_t a, int64_t b, int64_t c)
+{
+    unsigned __int128 r =
+        ((unsigned __int128)a * (unsigned __int128)b + (unsigned __int128)(c - 1)) / (unsigned __int128)c;
+    return r > (unsigned __int128)COST_MAX ? COST_MAX : (int64_t)r;
+}
+
+static int64_t cost_add(int64_t a, int64_t b)
+{
+    return ap_min_i64(ap_sat_add(a, b), COST_MAX);
+}
+
+int64_t ap_align_bytes(int64_t bytes)
+{
+    return bytes > INT64_MAX - 63 ? bytes : (bytes + 63) / 64 * 64;
+}
+
+/* ---- sizes ---- */
+
+static int64_t local_count(const ap_module *m, ap_shape shape, ap_sharding s)
+{
+    const ap_shape_info *info = ap_shape_get(m->ctx, shape);
+    const ap_sharding_info *sharding = ap_sharding_get(m->ctx, s);
+    int64_t n = 1;
+    for (int f = 0; f < info->nfactors; f++) {
+        int64_t parts = s ? ap_mesh_axes_size(&m->meshes.at[sharding->mesh], sharding->axes[f]) : 1;
+        n = ap_sat_mul(n, info->physical[f] / parts);
+    }
+    return n;
+}
+
+int64_t ap_wire_bytes(const ap_module *m, ap_dtype dtype, ap_shape shape, ap_sharding s)
+{
+    return ap_sat_mul(local_count(m, shape, s), ap_dtype_bytes(dtype));
+}
+
+int64_t ap_local_bytes(const ap_module *m, ap_dtype dtype, ap_shape shape, ap_sharding s)
+{
+    int64_t each = ap_dtype_bytes(dtype);
+    bool narrow = ap_dtype_is_float(dtype) && each < 4;
+    if (narrow && s && ap_sharding_get(m->ctx, s)->partial[AP_PARTIAL_SUM])
+        each = 4;
+    return ap_sat_mul(local_count(m, shape, s), each);
+}
+
+static int64_t value_bytes(const ap_module *m, ap_value v, ap_sharding s)
+{
+    ap_type_info t = ap_type_get(m->ctx, ap_value_type(m, v));
+    return ap_local_bytes(m, t.dtype, t.shape, s);
+}
+
+/* ---- nodes ---- */
+
+int64_t ap_strategy_divisor(const ap_module *m, ap_node n, const ap_strategy *s)
+{
+    const ap_node_info *node = ap_node_at(m, n);
+    uint8_t mask = 0;
+    ap_mesh mesh = AP_NONE;
+    for (uint32_t i = 0; i < node->nin + node->nout; i++) {
+        ap_sharding id = i < node->nin ? s->operand[i] : s->result[i - node->nin];
+        if (!id)
+            continue;
+        const ap_sharding_info *info = ap_sharding_get(m->ctx, id);
+        mask |= ap_sharding_split_mask(info);
+        mesh = info->mesh;
+    }
+    int64_t divisor = 1;
+    for (int a = 0; mask >> a; a++)
+        if (mask >> a & 1)
+            divisor *= m->meshes.at[mesh].axis_size[a];
+    return divisor;
+}
+
+bool ap_node_is_product(const ap_module *m, ap_node n)
+{
+    return ap_op_get(ap_node_at(m, n)->op)->lower == AP_LOWER_CONTRACT;
+}
+
+/* Time of the arithmetic of `n`, its body included, when `divisor` devices share it. */
+static int64_t arithmetic(const ap_cluster *c, const ap_module *m, ap_node n, int64_t divisor)
+{
+    const ap_node_info *node = ap_node_at(m, n);
+    if (ap_op_get(node->op)->has_body) {
+        int64_t sum = 0;
+        const ap_block_info *body = ap_block_at(m, node->body);
+        for (uint32_t i = 0; i < body->nodes.len; i++)
+            sum = cost_add(sum, arithmetic(c, m, body->nodes.at[i], divisor));
+        return sum;
+    }
+    if (ap_op_get(node->op)->terminator || node->nin == 0)
+        return 0;
+    int64_t flops = ap_node_flops(m, n);
+    flops = flops / divisor + (flops % divisor != 0);
+    if (!ap_node_is_product(m, n))
+        return mul_div(flops, PS_PER_SECOND, c->vector_flops_per_second);
+    int64_t peak = c->flops_per_second[ap_type_dtype(m->ctx, ap_value_type(m, node->in[0]))];
+    if (peak == 0)
+        peak = c->flops_per_second[AP_F32];
+    int64_t efficiency = (int64_t)(c->contract_efficiency * (double)PPM + 0.5);
+    return mul_div(flops, PS_PER_SECOND, mul_div(peak, efficiency, PPM));
+}
+
+/* Bytes that the kernel touches. Of a table that is looked up only what is taken out counts. */
+static int64_t traffic(const ap_module *m, ap_node n, const ap_strategy *s)
+{
+    const ap_node_info *node = ap_node_at(m, n);
+    int64_t results = 0, sum = 0;
+    for (uint32_t i = 0; i < node->nout; i++)
+        results = ap_sat_add(results, value_bytes(m, node->out[i], s->result[i]));
+    for (uint32_t i = 0; i < node->nin; i++) {
+        int64_t bytes = value_bytes(m, node->in[i], s->operand[i]);
+        if (i == 0 && ap_op_get(node->op)->lower == AP_LOWER_GATHER)
+            bytes = ap_min_i64(bytes, results);
+        sum = ap_sat_add(sum, bytes);
+    }
+    return ap_sat_add(sum, results);
+}
+
+int64_t ap_cost_memory(const ap_cluster *c, int64_t bytes)
+{
+    return cost_add(mul_div(bytes, PS_PER_SECOND, c->memory_bytes_per_second), c->launch_ps);
+}
+
+int64_t ap_cost_node(const ap_cluster *c, const ap_module *m, ap_node n, const ap_strategy *s)
+{
+    const ap_node_info *node = ap_node_at(m, n);
+    const ap_op_info *op = ap_op_get(node->op);
+    if (op->shares_buffer || op->terminator || node->nin == 0)
+        return 0;
+    int64_t compute = arithmetic(c, m, n, ap_strategy_divisor(m, n, s));
+    int64_t memory = mul_div(traffic(m, n, s), PS_PER_SECOND, c->memory_bytes_per_second);
+    return cost_add(ap_max_i64(compute, memory), c->launch_ps);
+}
+
+/* ---- collectives ---- */
+
+/* p-1 rounds, in each of which bytes/parts cross the link */
+static int64_t rounds(const ap_link *l, int32_t p, int64_t bytes, int64_t parts)
+{
+    if (p <= 1)
+        return 0;
+    assert(p <= 65536);
+    int64_t move = mul_div(ap_sat_mul(bytes, p - 1), PS_PER_SECOND, ap_sat_mul(l->bytes_per_second, parts));
+    return cost_add(ap_sat_mul(l->latency_ps, p - 1), move);
+}
+
+int64_t ap_cost_all_gather(const ap_link *l, int32_t ranks, int64_t bytes)
+{
+    return rounds(l, ranks, bytes, ranks);
+}
+
+int64_t ap_cost_reduce_scatter(const ap_link *l, int32_t ranks, int64_t bytes)
+{
+    return rounds(l, ranks, bytes, ranks);
+}
+
+int64_t ap_cost_all_reduce(const ap_link *l, int32_t ranks, int64_t bytes)
+{
+    return cost_add(ap_cost_reduce_scatter(l, ranks, bytes), ap_cost_all_gather(l, ranks, bytes));
+}
+
+/* Each device keeps 1/p of its own 1/p and sends the rest: (p-1)/p * bytes/p. */
+int64_t ap_cost_all_to_all(const ap_link *l, int32_t ranks, int64_t bytes)
+{
+    return rounds(l, ranks, bytes, (int64_t)ranks * ranks);
+}

@@ -1,0 +1,80 @@
+/* Where a value changes its sharding, the elementary steps of the cheapest path take the place of the one
+ * `reshard` (DESIGN §5, Resharding).
+ *
+ *     %r = reshard %o : f32[8,128] @m[tp,-]           %o: sum(tp)
+ *     %r = reduce_scatter %o over tp : f32[8,128] @m[tp,-]
+ *
+ * needs: state planned   keeps: types of what the reshards gave   gives: state explicit, no reshard left */
+#include "ir/op.h"
+#include "passes/pass.h"
+#include "passes/plan.h"
+#include "passes/reshard.h"
+
+typedef struct steps {
+    ap_ctx *ctx;
+    ap_module *m;
+    ap_resharder *resharder;
+    AP_VEC(ap_node) order;
+} steps;
+
+/* The last step takes over the result of the reshard, name and uses included. */
+static ap_status write_steps(steps *s, ap_node n)
+{
+    ap_module *m = s->m;
+    ap_value v = ap_node_at(m, n)->in[0], result = ap_node_at(m, n)->out[0];
+    ap_loc loc = ap_node_at(m, n)->loc;
+    ap_type_info from = ap_type_get(s->ctx, ap_value_type(m, v)), to = ap_type_get(s->ctx, ap_value_type(m, result));
+    const ap_reshard_path *path;
+    if (!ap_reshard_find(s->resharder, from.dtype, from.shape, from.sharding, to.sharding, &path))
+        return ap_fail(s->ctx, AP_ERR_MODEL, loc, "no steps lead from one sharding to the other");
+    for (int i = 0; i < path->nsteps; i++) {
+        ap_node step = ap_module_add_node(m, path->step[i].op, 1, &v, 1, loc);
+        v = ap_node_at(m, step)->out[0];
+        ap_node_at(m, step)->u.axes.mask = path->step[i].axes;
+        ap_value_at(m, v)->type = ap_type_make(s->ctx, from.dtype, from.shape, path->step[i].to);
+        ap_vec_push(&s->ctx->scratch, &s->order, step);
+    }
+    if (path->nsteps > 0) {
+        ap_value_at(m, v)->name = ap_value_at(m, result)->name;
+        ap_value_at(m, result)->name = 0;
+    }
+    ap_module_replace_uses(m, result, v);
+    ap_node_at(m, n)->block = AP_NONE;
+    return AP_OK;
+}
+
+static ap_status write_block(steps *s, ap_block block)
+{
+    s->order.len = 0;
+    for (uint32_t i = 0; i < ap_block_at(s->m, block)->nodes.len; i++) {
+        ap_node n = ap_block_at(s->m, block)->nodes.at[i];
+        if (ap_op_get(ap_node_at(s->m, n)->op)->planned)
+            AP_TRY(write_steps(s, n));
+        else
+            ap_vec_push(&s->ctx->scratch, &s->order, n);
+    }
+    ap_block_at(s->m, block)->nodes.len = 0;
+    for (uint32_t i = 0; i < s->order.len; i++)
+        ap_block_append(s->m, block, s->order.at[i]);
+    return AP_OK;
+}
+
+ap_status ap_explicit_run(ap_ctx *ctx, ap_module *m, const ap_cluster *c)
+{
+    steps s = {.ctx = ctx, .m = m, .resharder = ap_resharder_create(&ctx->scratch, m, c)};
+    for (uint32_t f = 0; f < m->funcs.len; f++)
+        AP_TRY(write_block(&s, m->funcs.at[f].body));
+    m->state = AP_STATE_EXPLICIT;
+    return AP_OK;
+}
+
+/* On one axis the shortest paths are the same on every machine; on several, the plan's cluster is to be given. */
+ap_status ap_pass_explicit(ap_ctx *ctx, ap_module *m)
+{
+    int32_t ranks = 1;
+    for (uint32_t i = 0; i < m->meshes.len; i++)
+        ranks = (int32_t)ap_max_i64(ranks, ap_mesh_size(&m->meshes.at[i]));
+    ap_cluster c;
+    ap_cluster_local(ranks, &c);
+    return ap_explicit_run(ctx, m, &c);
+}

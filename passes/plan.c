@@ -1,0 +1,152 @@
+/* Planning: build the problem, solve it, write the answer, price it again. */
+#include "passes/plan.h"
+
+#include "ir/text_form.h"
+#include "passes/plan_problem.h"
+
+#include <assert.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- when nothing fits ---- */
+
+static int64_t least(const int64_t *x, uint32_t n)
+{
+    int64_t best = x[0];
+    for (uint32_t i = 1; i < n; i++)
+        best = ap_min_i64(best, x[i]);
+    return best;
+}
+
+/* The point at which the sum of the least demands is largest: what no choice can avoid. */
+static uint32_t worst_point(const ap_planning *p, int64_t *out_bytes)
+{
+    int64_t *at = AP_NEW_ARRAY(p->arena, int64_t, p->npoints + 1);
+    for (uint32_t i = 0; i < p->demands.len; i++) {
+        const ap_demand *d = &p->demands.at[i];
+        int64_t bytes = least(d->usage, p->var_n.at[d->node]);
+        for (uint32_t t = d->lo; t < d->hi; t++)
+            at[t] = ap_sat_add(at[t], bytes);
+    }
+    uint32_t worst = 0;
+    for (uint32_t t = 1; t < p->npoints; t++)
+        if (at[t] > at[worst])
+            worst = t;
+    *out_bytes = at[worst];
+    return worst;
+}
+
+/* The value that a variable's memory belongs to. */
+static ap_value value_of_var(const ap_planning *p, uint32_t var)
+{
+    for (uint32_t h = 0; h < p->holders.len; h++)
+        if (p->holders.at[h].var == var)
+            return p->holders.at[h].value;
+    for (uint32_t k = 0; k < p->steps.len; k++)
+        if (p->steps.at[k].var == var && ap_node_at(p->m, p->steps.at[k].node)->nout > 0)
+            return ap_node_at(p->m, p->steps.at[k].node)->out[0];
+    return AP_NONE;
+}
+
+static void add_contributors(const ap_planning *p, uint32_t point, ap_text *out)
+{
+    bool *told = AP_NEW_ARRAY(p->arena, bool, p->demands.len);
+    for (int rank = 0; rank < 5; rank++) {
+        uint32_t best = AP_NONE;
+        int64_t most = 0;
+        for (uint32_t i = 0; i < p->demands.len; i++) {
+            const ap_demand *d = &p->demands.at[i];
+            int64_t bytes = least(d->usage, p->var_n.at[d->node]);
+            if (!told[i] && d->lo <= point && point < d->hi && bytes > most) {
+                best = i;
+                most = bytes;
+            }
+        }
+        if (best == AP_NONE)
+            return;
+        told[best] = true;
+        ap_value v = value_of_var(p, p->demands.at[best].node);
+        ap_text_addf(out, "%s%s %lld", rank ? ", " : "", v == AP_NONE ? "?" : ap_planning_name(p, v), (long long)most);
+    }
+}
+
+static ap_status no_plan(const ap_planning *p, const ap_solution *s)
+{
+    ap_text who;
+    ap_text_init(&who, p->arena);
+    int64_t unavoidable;
+    uint32_t point = worst_point(p, &unavoidable);
+    add_contributors(p, point, &who);
+    int64_t peak = ap_max_i64(s->least_peak, unavoidable), limit = p->problem.limit;
+    const char *found = s->result == AP_SOLVE_INFEASIBLE ? "no plan fits (proven)" : "no plan found in the time given";
+    return ap_fail(p->ctx, AP_ERR_NO_PLAN, 0,
+                   "%s in %lld bytes per device; any plan needs at least %lld (%lld more); largest per device, each at "
+                   "its least: %s; more memory per device (--memory), more devices or fewer pins would help",
+                   found, (long long)limit, (long long)peak, (long long)ap_max_i64(peak - limit, 0),
+                   who.len ? ap_text_str(&who) : "nothing");
+}
+
+/* ---- the pass ---- */
+
+static ap_status check_input(ap_ctx *ctx, const ap_module *m, const ap_plan_options *opt)
+{
+    assert(m->state == AP_STATE_NORMAL && m->funcs.len == 1);
+    if (opt->mesh.naxes < 1 || opt->mesh.naxes > AP_MAX_AXES)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "a mesh has 1 to %d axes", AP_MAX_AXES);
+    int64_t devices = (int64_t)opt->cluster.hosts * opt->cluster.devices_per_host;
+    if (ap_mesh_size(&opt->mesh) + (int64_t)opt->mesh.first_rank > devices)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "the mesh needs %d devices, the cluster has %lld",
+                       (int)ap_mesh_size(&opt->mesh), (long long)devices);
+    return AP_OK;
+}
+
+static ap_status solve(ap_planning *p, ap_solution *out)
+{
+    ap_solve_options options;
+    ap_solve_defaults(&options);
+    options.time_limit = p->opt->time_limit;
+    AP_TRY(ap_solve(p->ctx, p->arena, &p->problem, &options, out));
+    if (out->result != AP_SOLVED)
+        return no_plan(p, out);
+    int64_t cost, peak;
+    if (!ap_problem_evaluate(&p->problem, out->choice, &cost, &peak) || cost != out->cost)
+        return ap_fail(p->ctx, AP_ERR_BUG, 0, "the solver's plan does not have the cost that it claims");
+    return AP_OK;
+}
+
+static ap_status plan(ap_planning *p, ap_solution *s, ap_plan_result *out)
+{
+    AP_TRY(solve(p, s));
+    AP_TRY(ap_planning_apply(p, s->choice));
+    AP_TRY(ap_plan_evaluate(p->ctx, p->m, &p->opt->cluster, out));
+    if (out->cost_ps != s->cost || out->peak_bytes > s->peak)
+        return ap_fail(p->ctx, AP_ERR_BUG, 0, "the plan costs %lld ps and %lld bytes, the solver says %lld and %lld",
+                       (long long)out->cost_ps, (long long)out->peak_bytes, (long long)s->cost, (long long)s->peak);
+    return AP_OK;
+}
+
+/* needs: state normal, one function   gives: state planned; types with shardings, reshards */
+ap_status ap_pass_plan(ap_ctx *ctx, ap_module *m, const ap_plan_options *opt, ap_plan_result *out)
+{
+    double start = now();
+    AP_TRY(check_input(ctx, m, opt));
+    ap_mesh mesh = ap_module_add_mesh(m, &opt->mesh);
+    ap_planning p;
+    ap_solution s;
+    AP_TRY(ap_planning_build(ctx, &ctx->scratch, m, mesh, opt, &p));
+    AP_TRY(plan(&p, &s, out));
+    out->bound_ps = s.bound;
+    out->variables = p.problem.nnodes;
+    out->strategies = p.nstrategies;
+    out->edges = p.problem.nedges;
+    out->proof = ap_arena_strdup(&ctx->arena, s.proof ? s.proof : "none");
+    out->planning_seconds = now() - start;
+    return AP_OK;
+}

@@ -1,0 +1,169 @@
+/* The price of a planned module, from its types alone. This shares nothing with the problem's construction
+ * but the cost functions, and is what a plan's figures are taken from: it walks the nodes in order, prices
+ * kernels by their types and reshards by their paths, and keeps account of the buffers that are alive.
+ *
+ *     buffer    a node's result has one of its own; a view's, and a reshard's that only slices, lies in the
+ *               operand's; arguments lie in the caller's memory; symbols are held all the time
+ *     alive     from the node that fills it to the last node that reads it, both included */
+#include "ir/op.h"
+#include "passes/plan.h"
+#include "passes/reshard.h"
+
+typedef struct account {
+    ap_ctx *ctx;
+    ap_module *m;
+    const ap_cluster *c;
+    ap_resharder *resharder;
+    const ap_block_info *block;
+    ap_value *buffer;   /* per value: the value that owns its buffer; AP_NONE: none to count */
+    int64_t *bytes;     /* per value: of the buffer it owns */
+    uint32_t *last;     /* per value: position of the last node that reads its buffer */
+    int64_t *transient; /* per position: held only while that node runs, beyond its result */
+    double flops, split_flops;
+    ap_plan_result *out;
+} account;
+
+static int64_t buffer_bytes(const account *a, ap_value v)
+{
+    ap_type_info t = ap_type_get(a->ctx, ap_value_type(a->m, v));
+    return ap_align_bytes(ap_local_bytes(a->m, t.dtype, t.shape, t.sharding));
+}
+
+static ap_strategy read_strategy(const account *a, ap_node n)
+{
+    const ap_node_info *node = ap_node_at(a->m, n);
+    ap_strategy s = {AP_NEW_ARRAY(&a->ctx->scratch, ap_sharding, node->nin),
+                     AP_NEW_ARRAY(&a->ctx->scratch, ap_sharding, node->nout)};
+    for (uint32_t i = 0; i < node->nin; i++)
+        s.operand[i] = ap_type_get(a->ctx, ap_value_type(a->m, node->in[i])).sharding;
+    for (uint32_t i = 0; i < node->nout; i++)
+        s.result[i] = ap_type_get(a->ctx, ap_value_type(a->m, node->out[i])).sharding;
+    return s;
+}
+
+/* How much of the matrix products is divided by all devices; bodies included. */
+static void count_split(account *a, ap_node n)
+{
+    const ap_node_info *node = ap_node_at(a->m, n);
+    if (node->body != AP_NONE) {
+        const ap_block_info *body = ap_block_at(a->m, node->body);
+        for (uint32_t i = 0; i < body->nodes.len; i++)
+            count_split(a, body->nodes.at[i]);
+        return;
+    }
+    if (!ap_node_is_product(a->m, n))
+        return;
+    ap_strategy s = read_strategy(a, n);
+    double flops = (double)ap_node_flops(a->m, n);
+    a->flops += flops;
+    if (ap_strategy_divisor(a->m, n, &s) == ap_mesh_size(&a->m->meshes.at[0]))
+        a->split_flops += flops;
+}
+
+static ap_status price_reshard(account *a, uint32_t at, const ap_node_info *node)
+{
+    ap_type_info from = ap_type_get(a->ctx, ap_value_type(a->m, node->in[0]));
+    ap_type_info to = ap_type_get(a->ctx, ap_value_type(a->m, node->out[0]));
+    const ap_reshard_path *path;
+    if (!ap_reshard_find(a->resharder, from.dtype, from.shape, from.sharding, to.sharding, &path))
+        return ap_fail(a->ctx, AP_ERR_BUG, node->loc, "a reshard has no path");
+    a->out->communication_ps = ap_sat_add(a->out->communication_ps, path->cost);
+    ap_value r = node->out[0];
+    if (path->view) {
+        a->buffer[r] = a->buffer[node->in[0]];
+        return AP_OK;
+    }
+    a->buffer[r] = r;
+    a->bytes[r] = path->held;
+    a->transient[at] = path->transient - path->held;
+    return AP_OK;
+}
+
+static ap_status price_node(account *a, uint32_t at, ap_node n)
+{
+    const ap_node_info *node = ap_node_at(a->m, n);
+    const ap_op_info *op = ap_op_get(node->op);
+    if (op->planned)
+        return price_reshard(a, at, node);
+    if (op->terminator)
+        return AP_OK;
+    ap_rule rule;
+    ap_assign assign;
+    ap_rule_get(a->m, n, &a->ctx->scratch, &rule);
+    if (!ap_rule_read(a->m, n, &rule, 0, &assign))
+        return ap_fail(a->ctx, AP_ERR_BUG, node->loc, "the types of a %s satisfy no strategy of its rule", op->name);
+    ap_strategy s = read_strategy(a, n);
+    a->out->compute_ps = ap_sat_add(a->out->compute_ps, ap_cost_node(a->c, a->m, n, &s));
+    count_split(a, n);
+    for (uint32_t j = 0; j < node->nout; j++) {
+        ap_value r = node->out[j];
+        a->buffer[r] = op->shares_buffer ? a->buffer[node->in[0]] : r;
+        if (!op->shares_buffer)
+            a->bytes[r] = buffer_bytes(a, r);
+    }
+    return AP_OK;
+}
+
+static void read_buffers(account *a, uint32_t at, ap_node n)
+{
+    const ap_node_info *node = ap_node_at(a->m, n);
+    for (uint32_t i = 0; i < node->nin; i++)
+        if (a->buffer[node->in[i]] != AP_NONE)
+            a->last[a->buffer[node->in[i]]] = at;
+    for (uint32_t j = 0; j < node->nout; j++)
+        if (a->buffer[node->out[j]] == node->out[j])
+            a->last[node->out[j]] = at;
+}
+
+static void find_peak(account *a)
+{
+    int64_t alive = a->out->param_bytes;
+    a->out->peak_bytes = alive;
+    for (uint32_t at = 0; at < a->block->nodes.len; at++) {
+        const ap_node_info *node = ap_node_at(a->m, a->block->nodes.at[at]);
+        for (uint32_t j = 0; j < node->nout; j++)
+            if (a->buffer[node->out[j]] == node->out[j])
+                alive = ap_sat_add(alive, a->bytes[node->out[j]]);
+        a->out->peak_bytes = ap_max_i64(a->out->peak_bytes, ap_sat_add(alive, a->transient[at]));
+        /* Buffers that end here: those of operands and results whose last reader this is, each once. */
+        for (uint32_t i = 0; i < node->nin + node->nout; i++) {
+            ap_value b = a->buffer[i < node->nin ? node->in[i] : node->out[i - node->nin]];
+            if (b == AP_NONE || a->last[b] != at)
+                continue;
+            alive -= a->bytes[b];
+            a->last[b] = AP_NONE;
+        }
+    }
+}
+
+static account open_account(ap_ctx *ctx, ap_module *m, const ap_cluster *c, ap_plan_result *out)
+{
+    ap_arena *arena = &ctx->scratch;
+    uint32_t n = m->values.len;
+    account a = {.ctx = ctx, .m = m, .c = c, .out = out, .resharder = ap_resharder_create(arena, m, c)};
+    a.block = ap_block_at(m, m->funcs.at[0].body);
+    a.buffer = AP_NEW_ARRAY(arena, ap_value, n);
+    a.bytes = AP_NEW_ARRAY(arena, int64_t, n);
+    a.last = AP_NEW_ARRAY(arena, uint32_t, n);
+    a.transient = AP_NEW_ARRAY(arena, int64_t, a.block->nodes.len);
+    for (uint32_t v = 0; v < n; v++)
+        a.buffer[v] = AP_NONE;
+    return a;
+}
+
+ap_status ap_plan_evaluate(ap_ctx *ctx, ap_module *m, const ap_cluster *c, ap_plan_result *out)
+{
+    *out = (ap_plan_result){.proof = "none"};
+    account a = open_account(ctx, m, c, out);
+    for (uint32_t s = 0; s < m->symbols.len; s++)
+        if (m->symbols.at[s].kind != AP_SYMBOL_KIND_COUNT)
+            out->param_bytes = ap_sat_add(out->param_bytes, buffer_bytes(&a, m->symbols.at[s].value));
+    for (uint32_t at = 0; at < a.block->nodes.len; at++) {
+        AP_TRY(price_node(&a, at, a.block->nodes.at[at]));
+        read_buffers(&a, at, a.block->nodes.at[at]);
+    }
+    find_peak(&a);
+    out->cost_ps = ap_sat_add(out->compute_ps, out->communication_ps);
+    out->sharded_flops_fraction = a.flops > 0 ? a.split_flops / a.flops : 1.0;
+    return AP_OK;
+}

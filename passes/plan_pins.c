@@ -1,0 +1,209 @@
+/* Pins: what the user decides for the planner.
+ *
+ *     # comment
+ *     value PATTERN SHARDING        value fc1* @m[-,tp]
+ *     value PATTERN forbid AXIS     value h*   forbid dp
+ *
+ * A pin takes labels away from the values that it names (by value name, by the name of the node that makes
+ * them, or by an output's or parameter's name), so what is left is still optimal among the allowed. */
+#include "ir/base/file.h"
+#include "ir/base/text.h"
+#include "ir/text_form.h"
+#include "passes/plan_problem.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+/* ---- reading ---- */
+
+typedef struct word {
+    const char *s;
+    size_t n;
+} word;
+
+static word next_word(word *rest)
+{
+    while (rest->n && (*rest->s == ' ' || *rest->s == '\t' || *rest->s == '\r'))
+        rest->s++, rest->n--;
+    word w = {rest->s, 0};
+    while (rest->n && *rest->s != ' ' && *rest->s != '\t' && *rest->s != '\r')
+        rest->s++, rest->n--, w.n++;
+    return w;
+}
+
+static bool is(word w, const char *s)
+{
+    return w.n == strlen(s) && memcmp(w.s, s, w.n) == 0;
+}
+
+/* What is left of the line, without spaces around. */
+static word trimmed(word rest)
+{
+    while (rest.n && (*rest.s == ' ' || *rest.s == '\t'))
+        rest.s++, rest.n--;
+    while (rest.n && (rest.s[rest.n - 1] == ' ' || rest.s[rest.n - 1] == '\t' || rest.s[rest.n - 1] == '\r'))
+        rest.n--;
+    return rest;
+}
+
+static ap_status read_line(ap_ctx *ctx, const char *path, int line, word rest, ap_pin *out, bool *any)
+{
+    word kind = next_word(&rest);
+    *any = kind.n > 0 && kind.s[0] != '#';
+    if (!*any)
+        return AP_OK;
+    if (is(kind, "node"))
+        return ap_fail(ctx, AP_ERR_USAGE, 0,
+                       "%s:%d: pins of nodes to stages need pipeline stages, and there is one stage", path, line);
+    if (!is(kind, "value"))
+        return ap_fail(ctx, AP_ERR_USAGE, 0,
+                       "%s:%d: expected \"value PATTERN SHARDING\" or \"value PATTERN forbid AXIS\"", path, line);
+    word pattern = next_word(&rest), save = rest, what = next_word(&rest);
+    *out = (ap_pin){.pattern = ap_arena_strndup(&ctx->arena, pattern.s, pattern.n), .line = line};
+    if (is(what, "forbid")) {
+        word axis = next_word(&rest);
+        out->forbid = ap_arena_strndup(&ctx->arena, axis.s, axis.n);
+        if (axis.n == 0 || trimmed(rest).n != 0)
+            return ap_fail(ctx, AP_ERR_USAGE, 0, "%s:%d: expected one axis after forbid", path, line);
+        return AP_OK;
+    }
+    word sharding = trimmed(save);
+    if (sharding.n == 0)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "%s:%d: expected a sharding or \"forbid AXIS\"", path, line);
+    out->sharding = ap_arena_strndup(&ctx->arena, sharding.s, sharding.n);
+    return AP_OK;
+}
+
+ap_status ap_pins_read(ap_ctx *ctx, const char *path, uint32_t *out_n, const ap_pin **out)
+{
+    ap_file file;
+    AP_TRY(ap_file_map(ctx, path, &file));
+    AP_VEC(ap_pin) pins = {0};
+    ap_status status = AP_OK;
+    const char *s = (const char *)file.data, *end = s + file.size;
+    for (int line = 1; status == AP_OK && s < end; line++) {
+        const char *stop = memchr(s, '\n', (size_t)(end - s));
+        stop = stop ? stop : end;
+        ap_pin pin;
+        bool any = false;
+        status = read_line(ctx, path, line, (word){s, (size_t)(stop - s)}, &pin, &any);
+        if (any && status == AP_OK)
+            ap_vec_push(&ctx->arena, &pins, pin);
+        s = stop < end ? stop + 1 : end;
+    }
+    ap_file_unmap(&file);
+    *out_n = pins.len;
+    *out = pins.at;
+    return status;
+}
+
+/* ---- matching ---- */
+
+static bool name_matches(const ap_planning *p, const char *pattern, ap_name name)
+{
+    return name && fnmatch(pattern, ap_name_str(p->ctx, name), 0) == 0;
+}
+
+static bool output_matches(const ap_planning *p, const char *pattern, ap_value v)
+{
+    const ap_func_info *f = &p->m->funcs.at[p->func];
+    const ap_block_info *b = ap_block_at(p->m, p->block);
+    const ap_node_info *ret = ap_node_at(p->m, b->nodes.at[b->nodes.len - 1]);
+    for (uint32_t i = 0; i < ret->nin && i < f->nresults && f->result_name; i++)
+        if (ret->in[i] == v && name_matches(p, pattern, f->result_name[i]))
+            return true;
+    return false;
+}
+
+static bool pin_matches(const ap_planning *p, const ap_pin *pin, ap_value v)
+{
+    const ap_value_info *info = ap_value_at(p->m, v);
+    if (name_matches(p, pin->pattern, info->name) || output_matches(p, pin->pattern, v))
+        return true;
+    if (info->kind == AP_VALUE_SYMBOL)
+        return name_matches(p, pin->pattern, p->m->symbols.at[info->def].name);
+    if (info->kind == AP_VALUE_RESULT)
+        return name_matches(p, pin->pattern, ap_loc_get(p->ctx, ap_node_at(p->m, info->def)->loc).node);
+    return false;
+}
+
+/* ---- applying ---- */
+
+static ap_status forbid_axis(ap_planning *p, const ap_pin *pin, uint32_t n, const ap_sharding *kept, bool *keep)
+{
+    const ap_mesh_info *mesh = &p->m->meshes.at[p->mesh];
+    int axis = -1;
+    for (int a = 0; a < mesh->naxes; a++)
+        if (strcmp(ap_name_str(p->ctx, mesh->axis_name[a]), pin->forbid) == 0)
+            axis = a;
+    if (axis < 0)
+        return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: the mesh has no axis \"%s\"", p->opt->pin_file, pin->line,
+                       pin->forbid);
+    for (uint32_t l = 0; l < n; l++) {
+        const ap_sharding_info *s = ap_sharding_get(p->ctx, kept[l]);
+        if ((ap_sharding_split_mask(s) | ap_sharding_partial_mask(s)) >> axis & 1)
+            keep[l] = false;
+    }
+    return AP_OK;
+}
+
+/* The first factor whose shards would not be equal, -1 for none. */
+static int uneven_factor(const ap_planning *p, const ap_shape_info *shape, const ap_sharding_info *s)
+{
+    for (int f = 0; f < shape->nfactors; f++)
+        if (shape->physical[f] % ap_mesh_axes_size(&p->m->meshes.at[p->mesh], s->axes[f]) != 0)
+            return f;
+    return -1;
+}
+
+static ap_status pin_sharding(ap_planning *p, const ap_pin *pin, ap_value v, uint32_t n, const ap_sharding *kept,
+                              bool *keep)
+{
+    ap_shape shape = ap_type_get(p->ctx, ap_value_type(p->m, v)).shape;
+    const ap_shape_info *info = ap_shape_get(p->ctx, shape);
+    const char *name = ap_planning_name(p, v);
+    ap_sharding s;
+    if (ap_sharding_parse(p->m, pin->sharding, shape, &s) != AP_OK) {
+        ap_text text;
+        ap_text_init(&text, p->arena);
+        ap_shape_print(info, &text);
+        return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: \"%s\" is no sharding of \"%s\", whose shape is %s",
+                       p->opt->pin_file, pin->line, pin->sharding, name, ap_text_str(&text));
+    }
+    int uneven = uneven_factor(p, info, ap_sharding_get(p->ctx, s));
+    if (uneven >= 0)
+        return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: \"%s\" splits a factor of %lld of \"%s\" into unequal parts",
+                       p->opt->pin_file, pin->line, pin->sharding, (long long)info->physical[uneven], name);
+    bool any = false;
+    for (uint32_t l = 0; l < n; l++) {
+        keep[l] = keep[l] && kept[l] == s;
+        any = any || keep[l];
+    }
+    if (!any)
+        return ap_fail(p->ctx, AP_ERR_USAGE, 0,
+                       "%s:%d: \"%s\" cannot be kept as \"%s\": its node makes no such sharding", p->opt->pin_file,
+                       pin->line, name, pin->sharding);
+    return AP_OK;
+}
+
+ap_status ap_pins_filter(ap_planning *p, ap_value v, uint32_t n, const ap_sharding *kept, bool *keep, bool *out_pinned,
+                         bool *matched)
+{
+    for (uint32_t i = 0; i < p->opt->npins; i++) {
+        const ap_pin *pin = &p->opt->pin[i];
+        if (!pin_matches(p, pin, v))
+            continue;
+        matched[i] = *out_pinned = true;
+        if (pin->forbid)
+            AP_TRY(forbid_axis(p, pin, n, kept, keep));
+        else
+            AP_TRY(pin_sharding(p, pin, v, n, kept, keep));
+        uint32_t left = 0;
+        for (uint32_t l = 0; l < n; l++)
+            left += keep[l];
+        if (left == 0)
+            return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: no sharding is left for \"%s\"", p->opt->pin_file,
+                           pin->line, ap_planning_name(p, v));
+    }
+    return AP_OK;
+}

@@ -1,0 +1,282 @@
+/* Resharding as a shortest path. A state is a sharding (which axes split which factor, in order, and over
+ * which the value is partial); an elementary step changes one axis:
+ *
+ *     all_slice       unused axis a          -> appended at the minor end of a factor        free
+ *     all_gather      a at a minor end       -> unused
+ *     all_to_all      a at a minor end       -> at the minor end of another factor
+ *     reduce_scatter  partial over a         -> appended at the minor end of a factor
+ *     all_reduce      partial over a         -> unused
+ *     mask            unused a               -> partial sum over a (kept where the coordinate is 0)
+ *
+ * One Dijkstra tree per (dtype, shape, source) answers all targets; trees and paths are kept. */
+#include "passes/reshard.h"
+
+#include <string.h>
+
+typedef struct reached {
+    ap_sharding at;
+    int64_t cost, bytes;
+    int32_t steps, from; /* index of the state before; -1 for the source */
+    ap_op op;
+    uint8_t axes;
+    int64_t step_cost;
+    bool settled;
+    const ap_reshard_path *path; /* NULL until asked for */
+} reached;
+
+typedef struct tree {
+    ap_dtype dtype;
+    ap_shape shape;
+    ap_sharding from;
+    AP_VEC(reached) states;
+} tree;
+
+struct ap_resharder {
+    ap_arena *arena;
+    const ap_module *m;
+    const ap_cluster *c;
+    AP_VEC(tree *) trees;
+    uint32_t *slot; /* open addressing over trees: index + 1 */
+    uint32_t nslots;
+};
+
+ap_resharder *ap_resharder_create(ap_arena *arena, const ap_module *m, const ap_cluster *c)
+{
+    ap_resharder *r = AP_NEW(arena, ap_resharder);
+    r->arena = arena;
+    r->m = m;
+    r->c = c;
+    r->nslots = 256;
+    r->slot = AP_NEW_ARRAY(arena, uint32_t, r->nslots);
+    return r;
+}
+
+/* ---- steps ---- */
+
+typedef struct search {
+    ap_resharder *r;
+    tree *t;
+    const ap_shape_info *shape;
+    const ap_mesh_info *mesh;
+    uint32_t current;
+    ap_sharding_info here; /* a copy of states[current] */
+    int64_t wire;          /* bytes of the shard there */
+} search;
+
+static ap_axes axes_drop_last(ap_axes a)
+{
+    return a & ~((ap_axes)15 << (4 * (ap_axes_count(a) - 1)));
+}
+
+static bool can_append(const search *s, int f, int axis)
+{
+    int64_t parts = ap_mesh_axes_size(s->mesh, s->here.axes[f]);
+    return s->shape->physical[f] % (parts * s->mesh->axis_size[axis]) == 0;
+}
+
+static bool is_better(const reached *a, const reached *b)
+{
+    if (a->cost != b->cost)
+        return a->cost < b->cost;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes;
+    return a->steps < b->steps;
+}
+
+/* Offers a step from the current state; ties keep the one found first. */
+static void offer(search *s, ap_op op, int axis, const ap_sharding_info *to, int64_t cost, int64_t bytes)
+{
+    const reached *before = &s->t->states.at[s->current];
+    reached next = {.at = ap_sharding_intern(s->r->m->ctx, to),
+                    .cost = ap_sat_add(before->cost, cost),
+                    .bytes = ap_sat_add(before->bytes, bytes),
+                    .steps = before->steps + 1,
+                    .from = (int32_t)s->current,
+                    .op = op,
+                    .axes = (uint8_t)(1u << axis),
+                    .step_cost = cost};
+    if (next.steps > AP_MAX_STEPS)
+        return;
+    for (uint32_t i = 0; i < s->t->states.len; i++) {
+        reached *old = &s->t->states.at[i];
+        if (old->at != next.at)
+            continue;
+        if (!old->settled && is_better(&next, old))
+            *old = next;
+        return;
+    }
+    ap_vec_push(s->r->arena, &s->t->states, next);
+}
+
+static void offer_unused(search *s, int a)
+{
+    for (int f = 0; f < s->here.nfactors; f++) {
+        if (!can_append(s, f, a))
+            continue;
+        ap_sharding_info to = s->here;
+        to.axes[f] = ap_axes_append(to.axes[f], a);
+        offer(s, AP_OP_ALL_SLICE, a, &to, 0, 0);
+    }
+    ap_sharding_info to = s->here;
+    to.partial[AP_PARTIAL_SUM] |= (uint8_t)(1u << a);
+    ap_sharding id = ap_sharding_intern(s->r->m->ctx, &to);
+    int64_t bytes = ap_local_bytes(s->r->m, s->t->dtype, s->t->shape, id);
+    offer(s, AP_OP_MASK, a, &to, ap_cost_memory(s->r->c, ap_sat_mul(2, bytes)), 0);
+}
+
+static void offer_partial(search *s, int a, ap_partial kind)
+{
+    const ap_link *l = ap_cluster_link(s->r->c, s->mesh, a);
+    int32_t p = s->mesh->axis_size[a];
+    int64_t crossing = ap_sat_mul(s->wire, p - 1) / p;
+    ap_sharding_info whole = s->here;
+    whole.partial[kind] &= (uint8_t) ~(1u << a);
+    for (int f = 0; f < s->here.nfactors; f++) {
+        if (!can_append(s, f, a))
+            continue;
+        ap_sharding_info to = whole;
+        to.axes[f] = ap_axes_append(to.axes[f], a);
+        offer(s, AP_OP_REDUCE_SCATTER, a, &to, ap_cost_reduce_scatter(l, p, s->wire), crossing);
+    }
+    offer(s, AP_OP_ALL_REDUCE, a, &whole, ap_cost_all_reduce(l, p, s->wire), ap_sat_mul(2, crossing));
+}
+
+/* a stands at the minor end of factor f */
+static void offer_split(search *s, int f, int a)
+{
+    const ap_link *l = ap_cluster_link(s->r->c, s->mesh, a);
+    int32_t p = s->mesh->axis_size[a];
+    int64_t whole = ap_sat_mul(s->wire, p);
+    ap_sharding_info without = s->here;
+    without.axes[f] = axes_drop_last(without.axes[f]);
+    offer(s, AP_OP_ALL_GATHER, a, &without, ap_cost_all_gather(l, p, whole), ap_sat_mul(s->wire, p - 1));
+    for (int g = 0; g < s->here.nfactors; g++) {
+        if (g == f || !can_append(s, g, a))
+            continue;
+        ap_sharding_info to = without;
+        to.axes[g] = ap_axes_append(to.axes[g], a);
+        offer(s, AP_OP_ALL_TO_ALL, a, &to, ap_cost_all_to_all(l, p, whole), ap_sat_mul(s->wire, p - 1) / p);
+    }
+}
+
+static void expand(search *s)
+{
+    ap_ctx *ctx = s->r->m->ctx;
+    ap_sharding at = s->t->states.at[s->current].at;
+    s->here = *ap_sharding_get(ctx, at);
+    s->wire = ap_wire_bytes(s->r->m, s->t->dtype, s->t->shape, at);
+    uint8_t used = ap_sharding_split_mask(&s->here) | ap_sharding_partial_mask(&s->here);
+    for (int a = 0; a < s->mesh->naxes; a++) {
+        if (!(used >> a & 1))
+            offer_unused(s, a);
+        for (int k = 0; k < AP_PARTIAL_COUNT; k++)
+            if (s->here.partial[k] >> a & 1)
+                offer_partial(s, a, (ap_partial)k);
+    }
+    for (int f = 0; f < s->here.nfactors; f++)
+        if (s->here.axes[f])
+            offer_split(s, f, ap_axes_get(s->here.axes[f], ap_axes_count(s->here.axes[f]) - 1));
+}
+
+static void grow_tree(ap_resharder *r, tree *t)
+{
+    search s = {.r = r, .t = t, .shape = ap_shape_get(r->m->ctx, t->shape)};
+    s.mesh = &r->m->meshes.at[ap_sharding_get(r->m->ctx, t->from)->mesh];
+    ap_vec_push(r->arena, &t->states, (reached){.at = t->from, .from = -1});
+    for (;;) {
+        uint32_t best = AP_NONE;
+        for (uint32_t i = 0; i < t->states.len; i++)
+            if (!t->states.at[i].settled && (best == AP_NONE || is_better(&t->states.at[i], &t->states.at[best])))
+                best = i;
+        if (best == AP_NONE)
+            return;
+        t->states.at[best].settled = true;
+        s.current = best;
+        expand(&s);
+    }
+}
+
+/* ---- trees ---- */
+
+static uint32_t hash(ap_dtype dtype, ap_shape shape, ap_sharding from)
+{
+    uint32_t h = (uint32_t)dtype * 2654435761u ^ shape * 2246822519u ^ from * 3266489917u;
+    return h ^ h >> 15;
+}
+
+static void rehash(ap_resharder *r)
+{
+    r->nslots *= 2;
+    r->slot = AP_NEW_ARRAY(r->arena, uint32_t, r->nslots);
+    for (uint32_t i = 0; i < r->trees.len; i++) {
+        const tree *t = r->trees.at[i];
+        uint32_t h = hash(t->dtype, t->shape, t->from) & (r->nslots - 1);
+        while (r->slot[h])
+            h = (h + 1) & (r->nslots - 1);
+        r->slot[h] = i + 1;
+    }
+}
+
+static tree *find_tree(ap_resharder *r, ap_dtype dtype, ap_shape shape, ap_sharding from)
+{
+    uint32_t h = hash(dtype, shape, from) & (r->nslots - 1);
+    for (; r->slot[h]; h = (h + 1) & (r->nslots - 1)) {
+        tree *t = r->trees.at[r->slot[h] - 1];
+        if (t->dtype == dtype && t->shape == shape && t->from == from)
+            return t;
+    }
+    tree *t = AP_NEW(r->arena, tree);
+    t->dtype = dtype;
+    t->shape = shape;
+    t->from = from;
+    grow_tree(r, t);
+    ap_vec_push(r->arena, &r->trees, t);
+    r->slot[h] = r->trees.len;
+    if (2 * r->trees.len > r->nslots)
+        rehash(r);
+    return t;
+}
+
+/* What the path holds in memory: a slice lies in the buffer that it is taken from. */
+static void measure(const ap_resharder *r, const tree *t, ap_reshard_path *p)
+{
+    p->view = true;
+    for (int i = 0; i < p->nsteps; i++) {
+        if (p->step[i].op == AP_OP_ALL_SLICE)
+            continue;
+        int64_t out = ap_align_bytes(ap_local_bytes(r->m, t->dtype, t->shape, p->step[i].to));
+        p->transient = ap_max_i64(p->transient, ap_sat_add(p->held, out));
+        p->held = out;
+        p->view = false;
+    }
+}
+
+static const ap_reshard_path *make_path(ap_resharder *r, const tree *t, const reached *target)
+{
+    ap_reshard_path *p = AP_NEW(r->arena, ap_reshard_path);
+    p->nsteps = target->steps;
+    p->cost = target->cost;
+    const reached *s = target;
+    for (int i = p->nsteps - 1; i >= 0; i--) {
+        p->step[i] = (ap_step){.op = s->op, .axes = s->axes, .to = s->at, .cost = s->step_cost};
+        s = &t->states.at[s->from];
+    }
+    measure(r, t, p);
+    return p;
+}
+
+bool ap_reshard_find(ap_resharder *r, ap_dtype dtype, ap_shape shape, ap_sharding from, ap_sharding to,
+                     const ap_reshard_path **out)
+{
+    tree *t = find_tree(r, dtype, shape, from);
+    for (uint32_t i = 0; i < t->states.len; i++) {
+        reached *s = &t->states.at[i];
+        if (s->at != to)
+            continue;
+        if (!s->path)
+            s->path = make_path(r, t, s);
+        *out = s->path;
+        return true;
+    }
+    return false;
+}
