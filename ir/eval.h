@@ -16,7 +16,7 @@ typedef struct ap_eval {
     ap_arena *arena;   /* where tensors are made */
     int32_t nranks;    /* 1 in states without mesh */
     int32_t rank;      /* of the node evaluation in progress */
-    ap_tensor **value; /* [value][rank]; NULL until computed */
+    ap_tensor **value; /* [value * nranks + rank]; NULL until computed */
     bool round_f32;    /* round every float result to its dtype (default true); false: keep f64 */
 } ap_eval;
 

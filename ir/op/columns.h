@@ -87,7 +87,8 @@ static inline int letter_index(char c)
 const ap_tensor *eval_operand(const ap_eval *e, ap_node n, uint32_t i);
 /* A zeroed tensor of the local shape of result i on the current rank, entered as its value. */
 ap_status eval_result(ap_eval *e, ap_node n, uint32_t i, ap_tensor **out);
-/* Rounds all elements to what result i holds: its dtype, f32 for partial sums of shorter floats. */
+/* What result i is rounded to: its dtype; f32 for partial sums of shorter floats; f64 for floats without rounding. */
+ap_dtype eval_dtype(const ap_eval *e, ap_node n, uint32_t i);
 void eval_round(const ap_eval *e, ap_node n, uint32_t i, ap_tensor *t);
 /* Where the shard of each factor of value v starts on the current rank. */
 void eval_starts(const ap_eval *e, ap_value v, int64_t start[AP_MAX_FACTORS]);
@@ -100,8 +101,9 @@ void tensor_strides(const ap_shape_info *s, int64_t stride[AP_MAX_FACTORS]);
 /* dst[sum i*dst_stride] = src[sum i*src_stride] for all i in the box. */
 void tensor_copy_box(ap_scalar *dst, const int64_t *dst_stride, const ap_scalar *src, const int64_t *src_stride, int n,
                      const int64_t *extent);
-/* C[.] = sum over k of A[i][k] * B[j][k] with packed rows; floats in f64, integers modulo 2^64. */
-void tensor_dot_rows(bool is_float, const ap_scalar *a, const ap_scalar *b, int64_t rows, int64_t k, ap_scalar *out);
+/* out[i][j] = sum over k of a[i][k] * b[j][k], packed rows, in order of k; floats in f64, integers modulo 2^64. */
+void tensor_matmul(bool is_float, const ap_scalar *a, const ap_scalar *b, int64_t rows_a, int64_t rows_b, int64_t k,
+                   ap_scalar *out);
 
 /* A logical tensor (row-major over logical extents) as a whole tensor of the given factored shape, padding zero; and
  * back, with plain dimensions. */
