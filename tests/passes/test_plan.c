@@ -1,0 +1,586 @@
+/* Planning: formulas by hand; the problem against an evaluator that knows nothing of it; the optimum against
+ * brute force; the numbers before and after. */
+#include "tests/passes/plan_util.h"
+
+#include "ir/op.h"
+#include "passes/plan_problem.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- costs ---- */
+
+static void collectives_by_hand(void **unused)
+{
+    (void)unused;
+    const ap_link l = {.latency_ps = 1000, .bytes_per_second = 1000000000}; /* 1000 ps a byte */
+    /* 4 ranks, 4096 bytes: 3 rounds, 3072 bytes over each link */
+    assert_int_equal(ap_cost_all_gather(&l, 4, 4096), 3 * 1000 + 3072 * 1000);
+    assert_int_equal(ap_cost_reduce_scatter(&l, 4, 4096), 3 * 1000 + 3072 * 1000);
+    assert_int_equal(ap_cost_all_reduce(&l, 4, 4096), 2 * (3 * 1000 + 3072 * 1000));
+    assert_int_equal(ap_cost_all_to_all(&l, 4, 4096), 3 * 1000 + 768 * 1000);
+    assert_int_equal(ap_cost_all_reduce(&l, 1, 4096), 0);
+    /* Neither overflows nor reaches the number that means "forbidden". */
+    int64_t huge = ap_cost_all_reduce(&l, 64, INT64_MAX);
+    assert_true(huge > 0 && huge < AP_FORBIDDEN / 2);
+}
+
+static int64_t cost_of(ap_module *m, const ap_cluster *c, uint32_t at)
+{
+    ap_node n = ap_block_at(m, m->funcs.at[0].body)->nodes.at[at];
+    const ap_node_info *node = ap_node_at(m, n);
+    ap_sharding operand[4], result[4];
+    for (uint32_t i = 0; i < node->nin; i++)
+        operand[i] = ap_type_get(m->ctx, ap_value_type(m, node->in[i])).sharding;
+    for (uint32_t i = 0; i < node->nout; i++)
+        result[i] = ap_type_get(m->ctx, ap_value_type(m, node->out[i])).sharding;
+    return ap_cost_node(c, m, n, &(ap_strategy){operand, result});
+}
+
+static void nodes_by_hand(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_module *m = module_of(ctx, "mesh @m = [x=4] ranks 0..3\n"
+                                  "func @f(%a: f32[64,32] @m[-,-], %w: f32[32,16] @m[-,x]) -> f32[64,16] @m[-,x] {\n"
+                                  "  %c = contract %a, %w {mk,kn->mn} : f32[64,16] @m[-,x]\n"
+                                  "  %r = relu %c : f32[64,16] @m[-,x]\n"
+                                  "  %t = view %r {mn->nm} : f32[16,64] @m[x,-]\n"
+                                  "  ret %r }\n");
+    ap_cluster c = {
+        .hosts = 1, .devices_per_host = 4, .contract_efficiency = 0.5, .vector_flops_per_second = 1000000000};
+    c.flops_per_second[AP_F32] = 2000000000;   /* 1 ns a FLOP at half of it */
+    c.memory_bytes_per_second = 1000000000000; /* 1 ps a byte */
+    c.launch_ps = 7;
+    /* 2*64*32*16/4 FLOPs against 4*(64*32 + 32*4 + 64*4) bytes */
+    assert_int_equal(cost_of(m, &c, 0), 16384 * 1000 + 7);
+    c.flops_per_second[AP_F32] = 2000000000000000; /* 1 fs a FLOP: 16384 FLOPs are 17 ps */
+    assert_int_equal(cost_of(m, &c, 0), 9728 + 7);
+    c.vector_flops_per_second = 1000000000000000;
+    assert_int_equal(cost_of(m, &c, 1), 2 * 64 * 4 * 4 + 7);
+    assert_int_equal(cost_of(m, &c, 2), 0);
+    ap_ctx_release(ctx);
+}
+
+static void presets(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_cluster c;
+    assert_ok(ctx, ap_cluster_from_preset(ctx, "dgx-a100-80gb:2x4", &c));
+    assert_int_equal(c.hosts, 2);
+    assert_int_equal(c.devices_per_host, 4);
+    const int32_t sizes[] = {2, 4};
+    ap_mesh_info mesh = mesh_of(ctx, 2, sizes);
+    assert_ptr_equal(ap_cluster_link(&c, &mesh, 0), &c.between);
+    assert_ptr_equal(ap_cluster_link(&c, &mesh, 1), &c.inside);
+    assert_ok(ctx, ap_cluster_from_preset(ctx, "local:1x3", &c));
+    assert_int_equal(c.devices_per_host, 3);
+    static const char *const bad[] = {"dgx", "dgx-a100-80gb:", "dgx-a100-80gb:1x9", "local:2", "local:1x", "local:1x2y",
+                                      ""};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(ap_cluster_from_preset(ctx, bad[i], &c), AP_ERR_USAGE);
+    ap_ctx_release(ctx);
+}
+
+/* ---- random modules ---- */
+
+typedef struct maker {
+    ap_text params, body;
+    uint64_t *state;
+    int nvalues, nparams;
+    int dim[32][2];
+    bool views; /* may it have views? */
+    bool has_view;
+} maker;
+
+static int add_value(maker *k, int r, int c)
+{
+    k->dim[k->nvalues][0] = r;
+    k->dim[k->nvalues][1] = c;
+    return k->nvalues++;
+}
+
+static void make_contract(maker *k, int v)
+{
+    int m = k->dim[v][0], n = draw(k->state, 2) ? 4 : 8, kk = k->dim[v][1];
+    ap_text_addf(&k->params, "param @w%d : f32[%d,%d] data([", k->nparams, kk, n);
+    for (int i = 0; i < kk * n; i++)
+        ap_text_addf(&k->params, "%s%g", i ? "," : "", ((int)draw(k->state, 9) - 4) / 4.0);
+    ap_text_add(&k->params, "])\n");
+    int r = add_value(k, m, n);
+    ap_text_addf(&k->body, "  %%v%d = contract %%v%d, @w%d {mk,kn->mn} : f32[%d,%d]\n", r, v, k->nparams++, m, n);
+}
+
+/* A partner of the same shape, or the value itself. */
+static int same_shape(maker *k, int v)
+{
+    int u = (int)draw(k->state, (uint32_t)k->nvalues);
+    return k->dim[u][0] == k->dim[v][0] && k->dim[u][1] == k->dim[v][1] ? u : v;
+}
+
+static void make_node(maker *k)
+{
+    int v = draw(k->state, 3) ? k->nvalues - 1 : (int)draw(k->state, (uint32_t)k->nvalues), u = same_shape(k, v);
+    int m = k->dim[v][0], n = k->dim[v][1], r;
+    switch (draw(k->state, k->views ? 9 : 7)) {
+    case 0:
+    case 1:
+        if (n == 1)
+            break;
+        make_contract(k, v);
+        return;
+    case 2:
+        r = add_value(k, m, n);
+        ap_text_addf(&k->body, "  %%v%d = %s %%v%d, %%v%d : f32[%d,%d]\n", r, draw(k->state, 2) ? "add" : "mul", v, u,
+                     m, n);
+        return;
+    case 3:
+        if (n == 1)
+            break;
+        r = add_value(k, m, 1);
+        ap_text_addf(&k->body, "  %%v%d = reduce %s %%v%d {mn->m1} : f32[%d,1]\n", r, draw(k->state, 2) ? "sum" : "max",
+                     v, m);
+        int b = add_value(k, m, n);
+        ap_text_addf(&k->body, "  %%v%d = sub %%v%d, %%v%d : f32[%d,%d]\n", b, v, r, m, n);
+        return;
+    case 4:
+        if (n == 1)
+            break;
+        r = add_value(k, m, m);
+        ap_text_addf(&k->body, "  %%v%d = contract %%v%d, %%v%d {mk,nk->mn} : f32[%d,%d]\n", r, v, u, m, m);
+        return;
+    case 5:
+        if (n == 1)
+            break;
+        r = add_value(k, m, n);
+        ap_text_addf(
+            &k->body,
+            "  %%v%d = composite norm(%%v%d) : f32[%d,%d] {\n    %%s%d = reduce sum %%v%d {mn->m1} : f32[%d,1]\n"
+            "    %%d%d = sub %%v%d, %%s%d : f32[%d,%d]\n    %%e%d = relu %%d%d : f32[%d,%d]\n    yield %%e%d }\n",
+            r, v, m, n, r, v, m, r, v, r, m, n, r, r, m, n, r);
+        return;
+    case 7:
+        if (n == 1 || m == 1)
+            break;
+        k->has_view = true;
+        r = add_value(k, n, m);
+        ap_text_addf(&k->body, "  %%v%d = view %%v%d {mn->nm} : f32[%d,%d]\n", r, v, n, m);
+        return;
+    case 8:
+        if (m != 8)
+            break;
+        k->has_view = true;
+        r = add_value(k, 4, n);
+        ap_text_addf(&k->body, "  %%v%d = slice %%v%d [%d:%d,%s] : f32[4,%d]\n", r, v, 2, 6, n == 1 ? "1" : "-", n);
+        return;
+    default:
+        break;
+    }
+    r = add_value(k, m, n);
+    ap_text_addf(&k->body, "  %%v%d = relu %%v%d : f32[%d,%d]\n", r, v, m, n);
+}
+
+static const char *make_module(ap_ctx *ctx, uint64_t *state, int nnodes, bool views, bool *has_view)
+{
+    maker k = {.state = state, .views = views};
+    ap_text_init(&k.params, &ctx->arena);
+    ap_text_init(&k.body, &ctx->arena);
+    int nargs = 1 + (int)draw(state, 2);
+    for (int i = 0; i < nargs; i++)
+        add_value(&k, draw(state, 2) ? 4 : 8, draw(state, 2) ? 4 : 8);
+    for (int i = 0; i < nnodes; i++)
+        make_node(&k);
+    int out[2] = {k.nvalues - 1, nargs + (int)draw(state, (uint32_t)(k.nvalues - nargs))},
+        nout = out[0] == out[1] ? 1 : 2;
+    ap_text t;
+    ap_text_init(&t, &ctx->arena);
+    ap_text_addf(&t, "state normal\n%sfunc @f(", ap_text_str(&k.params));
+    for (int i = 0; i < nargs; i++)
+        ap_text_addf(&t, "%s%%v%d: f32[%d,%d]", i ? ", " : "", i, k.dim[i][0], k.dim[i][1]);
+    ap_text_addf(&t, ") -> ");
+    for (int i = 0; i < nout; i++)
+        ap_text_addf(&t, "%sf32[%d,%d]", i ? ", " : "", k.dim[out[i]][0], k.dim[out[i]][1]);
+    ap_text_addf(&t, " {\n%s  ret %%v%d", ap_text_str(&k.body), out[0]);
+    if (nout == 2)
+        ap_text_addf(&t, ", %%v%d", out[1]);
+    ap_text_add(&t, " }\n");
+    *has_view = k.has_view;
+    return ap_text_str(&t);
+}
+
+/* A machine on which every part of a cost matters at these sizes. */
+static void tiny_cluster(int32_t devices, ap_cluster *out)
+{
+    ap_cluster_local(devices, out);
+    out->launch_ps = 100;
+    out->inside = (ap_link){.latency_ps = 3000, .bytes_per_second = 20000000000};
+    out->memory_bytes = INT64_MAX;
+}
+
+typedef struct shape_of_mesh {
+    int naxes;
+    int32_t size[2];
+} shape_of_mesh;
+static const shape_of_mesh meshes[] = {{1, {2}}, {1, {4}}, {2, {2, 2}}};
+
+static void build(ap_ctx *ctx, ap_module *m, const ap_plan_options *opt, ap_planning *p)
+{
+    assert_ok(ctx, ap_planning_build(ctx, &ctx->arena, m, ap_module_add_mesh(m, &opt->mesh), opt, p));
+}
+
+/* Any choice that the problem allows: what it says of cost and memory is what the written module has, which
+ * verifies and gives the same numbers. */
+static void check_choice(ap_ctx *ctx, const char *text, const ap_plan_options *opt, const uint32_t *choice,
+                         bool has_view, int64_t cost, int64_t peak, const ap_tensor *in, const ap_tensor *expected)
+{
+    ap_module *m = module_of(ctx, text);
+    ap_planning p;
+    build(ctx, m, opt, &p);
+    assert_ok(ctx, ap_planning_apply(&p, choice));
+    assert_verifies(ctx, m);
+    ap_plan_result r;
+    assert_ok(ctx, ap_plan_evaluate(ctx, m, &opt->cluster, &r));
+    if (r.cost_ps != cost || r.peak_bytes > peak || (!has_view && r.peak_bytes != peak))
+        print_error("%s\n%lld %lld, problem %lld %lld\n", text_of(ctx, m), (long long)r.cost_ps,
+                    (long long)r.peak_bytes, (long long)cost, (long long)peak);
+    assert_int_equal(r.cost_ps, cost);
+    assert_true(r.peak_bytes <= peak);
+    if (!has_view)
+        assert_int_equal(r.peak_bytes, peak);
+    assert_same(m->funcs.at[0].nresults, expected, outputs_of(ctx, m, in), 1e-6);
+    assert_ok(ctx, ap_explicit_run(ctx, m, &opt->cluster));
+    assert_verifies(ctx, m);
+    assert_same(m->funcs.at[0].nresults, expected, outputs_of(ctx, m, in), 1e-6);
+}
+
+/* Draws choices; each variable avoids what is forbidden with those before it where it can. */
+static bool draw_choice(const ap_problem *p, uint64_t *state, uint32_t *choice, int64_t *cost, int64_t *peak)
+{
+    for (uint32_t v = 0; v < p->nnodes; v++) {
+        for (int attempt = 0; attempt < 40; attempt++) {
+            choice[v] = draw(state, p->nstrategies[v]);
+            bool ok = true;
+            for (uint32_t e = 0; e < p->nedges && ok; e++) {
+                const ap_problem_edge *g = &p->edge[e];
+                if ((g->u == v && g->v <= v) || (g->v == v && g->u <= v))
+                    ok = g->cost[choice[g->u] * p->nstrategies[g->v] + choice[g->v]] != AP_FORBIDDEN;
+            }
+            if (ok)
+                break;
+        }
+    }
+    return ap_problem_evaluate(p, choice, cost, peak);
+}
+
+static void problem_tells_the_truth(void **unused)
+{
+    (void)unused;
+    uint64_t state = 11;
+    int checked = 0, with_view = 0;
+    for (int round = 0; round < 90; round++) {
+        ap_ctx *ctx = ap_ctx_create();
+        bool has_view;
+        const char *text = make_module(ctx, &state, 3 + round % 5, round % 2, &has_view);
+        const shape_of_mesh *s = &meshes[round % 3];
+        ap_plan_options opt = {.mesh = mesh_of(ctx, s->naxes, s->size)};
+        tiny_cluster(ap_mesh_size(&opt.mesh), &opt.cluster);
+        ap_module *plain = module_of(ctx, text);
+        assert_verifies(ctx, plain);
+        ap_tensor *in = draw_inputs(ctx, plain, &state), *expected = outputs_of(ctx, plain, in);
+        ap_planning p;
+        build(ctx, module_of(ctx, text), &opt, &p);
+        uint32_t *choice = AP_NEW_ARRAY(&ctx->arena, uint32_t, p.problem.nnodes);
+        for (int i = 0; i < 8; i++) {
+            int64_t cost, peak;
+            if (!draw_choice(&p.problem, &state, choice, &cost, &peak))
+                continue;
+            check_choice(ctx, text, &opt, choice, has_view, cost, peak, in, expected);
+            checked++;
+            with_view += has_view;
+        }
+        ap_ctx_release(ctx);
+    }
+    assert_true(checked > 300 && with_view > 80);
+}
+
+static double combinations(const ap_problem *p)
+{
+    double n = 1;
+    for (uint32_t v = 0; v < p->nnodes; v++)
+        n *= p->nstrategies[v];
+    return n;
+}
+
+/* Same plan under a limit: the solver against all combinations. */
+static void check_optimum(ap_ctx *ctx, const char *text, const ap_plan_options *opt, int64_t *out_peak)
+{
+    ap_planning p;
+    build(ctx, module_of(ctx, text), opt, &p);
+    uint32_t *choice = AP_NEW_ARRAY(&ctx->arena, uint32_t, p.problem.nnodes);
+    int64_t best;
+    bool feasible = ap_problem_brute_force(&ctx->arena, &p.problem, choice, &best);
+    ap_plan_result r;
+    ap_module *m = module_of(ctx, text);
+    ap_status status = ap_pass_plan(ctx, m, opt, &r);
+    assert_int_equal(status, feasible ? AP_OK : AP_ERR_NO_PLAN);
+    if (!feasible)
+        return;
+    assert_int_equal(r.cost_ps, best);
+    assert_int_equal(r.bound_ps, best);
+    assert_true(opt->memory == 0 || r.peak_bytes <= opt->memory);
+    assert_verifies(ctx, m);
+    *out_peak = r.peak_bytes;
+}
+
+static void optimum_is_brute_force(void **unused)
+{
+    (void)unused;
+    uint64_t state = 5;
+    int checked = 0;
+    for (int round = 0; round < 120 && checked < 40; round++) {
+        ap_ctx *ctx = ap_ctx_create();
+        bool has_view;
+        const char *text = make_module(ctx, &state, 2 + round % 3, round % 2, &has_view);
+        const shape_of_mesh *s = &meshes[round % 2];
+        ap_plan_options opt = {.mesh = mesh_of(ctx, s->naxes, s->size)};
+        tiny_cluster(ap_mesh_size(&opt.mesh), &opt.cluster);
+        opt.split_force = round % 5 == 4;
+        ap_planning p;
+        build(ctx, module_of(ctx, text), &opt, &p);
+        if (combinations(&p.problem) < 300000) {
+            int64_t peak = 0;
+            check_optimum(ctx, text, &opt, &peak);
+            for (int tighter = 1; tighter <= 3; tighter++) {
+                opt.memory = peak - peak * tighter / 5;
+                int64_t unused_peak;
+                check_optimum(ctx, text, &opt, &unused_peak);
+            }
+            checked++;
+        }
+        ap_ctx_release(ctx);
+    }
+    assert_true(checked >= 20);
+}
+
+/* ---- pins, force, refusal ---- */
+
+static const char *const mlp = "state normal\n"
+                               "param @w1 : f32[8,16] data(splat 0.5)\n"
+                               "param @w2 : f32[16,8] data(splat 0.25)\n"
+                               "func @main(%x: f32[4,8]) -> \"y\" f32[4,8] {\n"
+                               "  %h = contract %x, @w1 {bk,kn->bn} : f32[4,16] loc(\"fc1\", \"MatMul\")\n"
+                               "  %r = relu %h : f32[4,16] loc(\"act\", \"Relu\")\n"
+                               "  %o = contract %r, @w2 {bk,kn->bn} : f32[4,8] loc(\"fc2\", \"MatMul\")\n"
+                               "  ret %o }\n";
+
+static ap_plan_options options_of(ap_ctx *ctx, int32_t devices)
+{
+    ap_plan_options opt = {.mesh = mesh_of(ctx, 1, &devices), .pin_file = "pins"};
+    tiny_cluster(devices, &opt.cluster);
+    return opt;
+}
+
+static ap_status plan_text(ap_ctx *ctx, const char *text, const ap_plan_options *opt, ap_module **m, ap_plan_result *r)
+{
+    *m = module_of(ctx, text);
+    return ap_pass_plan(ctx, *m, opt, r);
+}
+
+static const char *last_diag(ap_ctx *ctx)
+{
+    assert_true(ctx->diags.len > 0);
+    return ap_diag_str(ctx, &ctx->diags.at[ctx->diags.len - 1]);
+}
+
+static void pins_hold(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_plan_options opt = options_of(ctx, 2);
+    const ap_pin pins[] = {
+        {"w1", "[-,x]", NULL, 1}, {"w2", "@m[x,-]", NULL, 2}, {"fc2", "[x,-]", NULL, 3}, {"x", NULL, "x", 4}};
+    opt.pin = pins;
+    opt.npins = 4;
+    ap_module *m;
+    ap_plan_result r;
+    assert_ok(ctx, plan_text(ctx, mlp, &opt, &m, &r));
+    assert_verifies(ctx, m);
+    const char *text = text_of(ctx, m);
+    assert_non_null(strstr(text, "@w1 : f32[8,16] @m[-,x]"));
+    assert_non_null(strstr(text, "@w2 : f32[16,8] @m[x,-]"));
+    assert_non_null(strstr(text, "func @stage0.fwd(%x: f32[4,8] @m[-,-]) -> \"y\" f32[4,8] @m[x,-]"));
+    ap_plan_result loose;
+    opt.npins = 0;
+    assert_ok(ctx, plan_text(ctx, mlp, &opt, &m, &loose));
+    assert_true(loose.cost_ps <= r.cost_ps);
+    ap_ctx_release(ctx);
+}
+
+static void bad_pins_are_told(void **unused)
+{
+    (void)unused;
+    static const struct {
+        ap_pin pin;
+        const char *message;
+    } cases[] = {
+        {{"nosuch*", "[-,x]", NULL, 3}, "pins:3: no value matches \"nosuch*\""},
+        {{"x", "[-,-,x]", NULL, 4}, "pins:4: "},
+        {{"x", "[-,y]", NULL, 5}, "pins:5: "},
+        {{"x", NULL, "dp", 6}, "pins:6: the mesh has no axis \"dp\""},
+        {{"x", "[x,-]", NULL, 7}, "pins:7: \"[x,-]\" splits a factor of 4 of \"x\" into unequal parts"},
+        {{"act", "[-,-] sum(x)", NULL, 8}, "pins:8: "},
+        {{"fc2", "[-,-] sum(x)", NULL, 9}, "pins:9: "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ap_ctx *ctx = ap_ctx_create();
+        ap_plan_options opt = options_of(ctx, 8);
+        opt.pin = &cases[i].pin;
+        opt.npins = 1;
+        ap_module *m;
+        ap_plan_result r;
+        assert_int_equal(plan_text(ctx, mlp, &opt, &m, &r), AP_ERR_USAGE);
+        if (!strstr(last_diag(ctx), cases[i].message))
+            print_error("%s\n", last_diag(ctx));
+        assert_non_null(strstr(last_diag(ctx), cases[i].message));
+        ap_ctx_release(ctx);
+    }
+}
+
+static ap_status read_pins(ap_ctx *ctx, const char *content, uint32_t *n, const ap_pin **pin)
+{
+    char path[] = "/tmp/ap_pins_XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, content, strlen(content)), strlen(content));
+    close(fd);
+    ap_status status = ap_pins_read(ctx, path, n, pin);
+    unlink(path);
+    return status;
+}
+
+static void pin_files(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    uint32_t n;
+    const ap_pin *pin;
+    assert_ok(ctx,
+              read_pins(ctx, "# all\n\nvalue fc* @m[dp,-] sum(tp) \r\n  value\th  forbid dp\nvalue z [-]", &n, &pin));
+    assert_int_equal(n, 3);
+    assert_string_equal(pin[0].pattern, "fc*");
+    assert_string_equal(pin[0].sharding, "@m[dp,-] sum(tp)");
+    assert_int_equal(pin[0].line, 3);
+    assert_null(pin[1].sharding);
+    assert_string_equal(pin[1].forbid, "dp");
+    assert_string_equal(pin[2].sharding, "[-]");
+    static const char *const bad[] = {"value",          "value a", "value a forbid", "value a forbid b c",
+                                      "node a stage=1", "x"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(read_pins(ctx, bad[i], &n, &pin), AP_ERR_USAGE);
+    assert_int_equal(ap_pins_read(ctx, "/nonexistent/pins", &n, &pin), AP_ERR_ENV);
+    ap_ctx_release(ctx);
+}
+
+static void force_splits_all(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_plan_options opt = options_of(ctx, 2);
+    opt.cluster.inside.latency_ps = 1000000000; /* so dear that nobody would by himself */
+    const ap_pin pins[] = {{"x", NULL, "x", 1}, {"fc2", NULL, "x", 1}};
+    opt.pin = pins;
+    opt.npins = 2;
+    ap_module *m;
+    ap_plan_result r;
+    assert_ok(ctx, plan_text(ctx, mlp, &opt, &m, &r));
+    opt.split_force = true;
+    ap_plan_result forced;
+    assert_ok(ctx, plan_text(ctx, mlp, &opt, &m, &forced));
+    assert_true(r.sharded_flops_fraction == 0.0);
+    assert_true(forced.sharded_flops_fraction == 1.0);
+    assert_true(forced.cost_ps > r.cost_ps);
+    ap_ctx_release(ctx);
+}
+
+static void one_device(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_plan_options opt = options_of(ctx, 1);
+    ap_module *m;
+    ap_plan_result r;
+    assert_ok(ctx, plan_text(ctx, mlp, &opt, &m, &r));
+    assert_verifies(ctx, m);
+    assert_int_equal(r.communication_ps, 0);
+    assert_int_equal(r.param_bytes, 2 * 8 * 16 * 4);
+    assert_null(strstr(text_of(ctx, m), "reshard"));
+    /* weights, h and r (4*16*4 each) while relu runs */
+    assert_int_equal(r.peak_bytes, 1024 + 2 * 256);
+    ap_ctx_release(ctx);
+}
+
+static void no_plan_says_why(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_plan_options opt = options_of(ctx, 2);
+    opt.memory = 400;
+    ap_module *m;
+    ap_plan_result r;
+    assert_int_equal(plan_text(ctx, mlp, &opt, &m, &r), AP_ERR_NO_PLAN);
+    static const char *const parts[] = {"proven", "400 bytes", "at least", "w1 256", "w2 256", "--memory"};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (!strstr(last_diag(ctx), parts[i]))
+            print_error("%s\n", last_diag(ctx));
+        assert_non_null(strstr(last_diag(ctx), parts[i]));
+    }
+    ap_ctx_release(ctx);
+}
+
+static void same_bytes_twice(void **unused)
+{
+    (void)unused;
+    uint64_t state = 3;
+    for (int round = 0; round < 10; round++) {
+        const char *text[2];
+        ap_ctx *ctx[2];
+        uint64_t start = state;
+        for (int i = 0; i < 2; i++) {
+            state = start;
+            ctx[i] = ap_ctx_create();
+            bool has_view;
+            const char *source = make_module(ctx[i], &state, 6, true, &has_view);
+            const int32_t devices = 4;
+            ap_plan_options opt = options_of(ctx[i], devices);
+            ap_module *m;
+            ap_plan_result r;
+            if (i == 1) /* another history of interned types must not show */
+                ap_shape_of_dims(ctx[i], 1, (const int64_t[]){77});
+            assert_ok(ctx[i], plan_text(ctx[i], source, &opt, &m, &r));
+            text[i] = text_of(ctx[i], m);
+        }
+        assert_string_equal(text[0], text[1]);
+        for (int i = 0; i < 2; i++)
+            ap_ctx_release(ctx[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collectives_by_hand),
+        cmocka_unit_test(nodes_by_hand),
+        cmocka_unit_test(presets),
+        cmocka_unit_test(problem_tells_the_truth),
+        cmocka_unit_test(pins_hold),
+        cmocka_unit_test(bad_pins_are_told),
+        cmocka_unit_test(pin_files),
+        cmocka_unit_test(force_splits_all),
+        cmocka_unit_test(one_device),
+        cmocka_unit_test(no_plan_says_why),
+        cmocka_unit_test(same_bytes_twice),
+        cmocka_unit_test(optimum_is_brute_force),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
