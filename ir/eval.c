@@ -14,19 +14,19 @@ static ap_tensor **slot(const ap_eval *e, ap_value v, int32_t rank)
     return &e->value[(size_t)v * (size_t)e->nranks + (size_t)rank];
 }
 
-const ap_tensor *eval_operand(const ap_eval *e, ap_node n, uint32_t i)
+const ap_tensor *ap_eval_operand(const ap_eval *e, ap_node n, uint32_t i)
 {
     return *slot(e, ap_node_at(e->m, n)->in[i], e->rank);
 }
 
-ap_status eval_mismatch(const ap_eval *e, ap_node n)
+ap_status ap_eval_mismatch(const ap_eval *e, ap_node n)
 {
     const ap_node_info *node = ap_node_at(e->m, n);
     return ap_fail(e->m->ctx, AP_ERR_BUG, node->loc, "local shapes of %s do not fit together on rank %d",
                    ap_op_get(node->op)->name, e->rank);
 }
 
-ap_status eval_result(ap_eval *e, ap_node n, uint32_t i, ap_tensor **out)
+ap_status ap_eval_result(ap_eval *e, ap_node n, uint32_t i, ap_tensor **out)
 {
     const ap_node_info *node = ap_node_at(e->m, n);
     ap_type_info t = ap_type_get(e->m->ctx, ap_value_type(e->m, node->out[i]));
@@ -35,7 +35,7 @@ ap_status eval_result(ap_eval *e, ap_node n, uint32_t i, ap_tensor **out)
         const ap_sharding_info *s = ap_sharding_get(e->m->ctx, t.sharding);
         const ap_shape_info whole = local;
         if (!ap_mesh_local_shape(&e->m->meshes.at[s->mesh], &whole, s, &local))
-            return eval_mismatch(e, n);
+            return ap_eval_mismatch(e, n);
     }
     ap_tensor *r = AP_NEW(e->arena, ap_tensor);
     if (!ap_tensor_make(e->arena, t.dtype, &local, r))
@@ -45,7 +45,7 @@ ap_status eval_result(ap_eval *e, ap_node n, uint32_t i, ap_tensor **out)
     return AP_OK;
 }
 
-ap_dtype eval_dtype(const ap_eval *e, ap_node n, uint32_t i)
+ap_dtype ap_eval_dtype(const ap_eval *e, ap_node n, uint32_t i)
 {
     ap_type_info t = ap_type_get(e->m->ctx, ap_value_type(e->m, ap_node_at(e->m, n)->out[i]));
     if (!ap_dtype_is_float(t.dtype))
@@ -56,9 +56,9 @@ ap_dtype eval_dtype(const ap_eval *e, ap_node n, uint32_t i)
     return partial && ap_dtype_bytes(t.dtype) < 4 ? AP_F32 : t.dtype;
 }
 
-void eval_round(const ap_eval *e, ap_node n, uint32_t i, ap_tensor *t)
+void ap_eval_round(const ap_eval *e, ap_node n, uint32_t i, ap_tensor *t)
 {
-    ap_dtype dtype = eval_dtype(e, n, i);
+    ap_dtype dtype = ap_eval_dtype(e, n, i);
     for (int64_t k = 0; k < t->count; k++)
         t->at[k] = ap_scalar_round(dtype, t->at[k]);
 }
@@ -77,8 +77,8 @@ static ap_status load_symbol(ap_eval *e, ap_value v)
     ap_type type = ap_value_type(e->m, v);
     const ap_mesh_info *mesh = mesh_of(e->m, type);
     ap_tensor *whole = AP_NEW(e->arena, ap_tensor);
-    AP_TRY(tensor_from_data(e->m, e->arena, &sym->data, type, sym->loc, whole));
-    return tensor_scatter(e->m->ctx, e->arena, mesh, type, whole, e->nranks, sym->loc, slot(e, v, 0));
+    AP_TRY(ap_tensor_from_data(e->m, e->arena, &sym->data, type, sym->loc, whole));
+    return ap_tensor_scatter(e->m->ctx, e->arena, mesh, type, whole, e->nranks, sym->loc, slot(e, v, 0));
 }
 
 static ap_status need_operands(ap_eval *e, ap_node n)
@@ -111,7 +111,7 @@ static bool share_rank0(ap_eval *e, ap_node n, int32_t rank)
     return true;
 }
 
-ap_status eval_all_ranks(ap_eval *e, ap_node n)
+ap_status ap_eval_all_ranks(ap_eval *e, ap_node n)
 {
     const ap_op_info *info = ap_op_get(ap_node_at(e->m, n)->op);
     AP_TRY(need_operands(e, n));
@@ -161,20 +161,20 @@ static ap_status set_argument(ap_eval *e, ap_value v, const ap_tensor *input)
         return ap_error(m->ctx, 0, "input \"%s\" is %s, not %s", name, ap_dtype_str(input->dtype),
                         ap_dtype_str(t.dtype));
     if (!ap_shape_same_dims(&input->shape, shape))
-        return ap_error(m->ctx, 0, "input \"%s\" has shape %s, not %s", name, shape_text(m, &input->shape),
-                        shape_text(m, shape));
+        return ap_error(m->ctx, 0, "input \"%s\" has shape %s, not %s", name, ap_shape_text(m, &input->shape),
+                        ap_shape_text(m, shape));
     ap_tensor *whole = AP_NEW(e->arena, ap_tensor);
-    if (!tensor_from_logical(e->arena, input, shape, whole))
+    if (!ap_tensor_from_logical(e->arena, input, shape, whole))
         return ap_error(m->ctx, 0, "input \"%s\" is too large to evaluate", name);
-    return tensor_scatter(m->ctx, e->arena, mesh_of(m, type), type, whole, e->nranks, 0, slot(e, v, 0));
+    return ap_tensor_scatter(m->ctx, e->arena, mesh_of(m, type), type, whole, e->nranks, 0, slot(e, v, 0));
 }
 
 static ap_status get_result(ap_eval *e, ap_value v, ap_loc loc, ap_tensor *out)
 {
     ap_type type = ap_value_type(e->m, v);
     ap_tensor whole;
-    AP_TRY(tensor_assemble(e->m->ctx, e->arena, mesh_of(e->m, type), type, slot(e, v, 0), loc, &whole));
-    if (!tensor_to_logical(e->m->ctx, e->arena, &whole, out))
+    AP_TRY(ap_tensor_assemble(e->m->ctx, e->arena, mesh_of(e->m, type), type, slot(e, v, 0), loc, &whole));
+    if (!ap_tensor_to_logical(e->m->ctx, e->arena, &whole, out))
         return ap_error(e->m->ctx, loc, "too large to evaluate");
     return AP_OK;
 }
@@ -185,7 +185,7 @@ static ap_status eval_func(ap_eval *e, const ap_func_info *f, const ap_tensor *i
     for (uint32_t i = 0; i < f->narguments; i++)
         AP_TRY(set_argument(e, f->argument[i], &inputs[i]));
     for (uint32_t i = 0; i + 1 < body->nodes.len; i++)
-        AP_TRY(eval_all_ranks(e, body->nodes.at[i]));
+        AP_TRY(ap_eval_all_ranks(e, body->nodes.at[i]));
     if (body->nodes.len == 0)
         return ap_fail(e->m->ctx, AP_ERR_BUG, 0, "a function without ret");
     ap_node ret = body->nodes.at[body->nodes.len - 1];
@@ -221,7 +221,7 @@ ap_status ap_eval_node(ap_module *m, ap_node n, ap_arena *arena, const ap_tensor
         *t = *operands[i];
         *slot(&e, node->in[i], 0) = t;
     }
-    ap_status status = eval_all_ranks(&e, n);
+    ap_status status = ap_eval_all_ranks(&e, n);
     for (uint32_t i = 0; i < node->nout && status == AP_OK; i++)
         results[i] = **slot(&e, node->out[i], 0);
     ap_arena_deinit(&table);

@@ -312,7 +312,7 @@ static bool gemm_turn(const gemm_run *r, const place *operand, const int64_t *at
     if (!pack(&operand[0], at[0], g->m, g->k, g->rsa, g->csa, r->a) ||
         !pack(&operand[1], at[1], g->n, g->k, g->csb, g->rsb, r->b))
         return false;
-    tensor_matmul(true, r->a, r->b, g->m, g->n, g->k, r->c);
+    ap_tensor_matmul(true, r->a, r->b, g->m, g->n, g->k, r->c);
     for (int64_t i = 0; i < g->m; i++) {
         for (int64_t j = 0; j < g->n; j++) {
             uint8_t *e = element(&operand[2], at[2] + i * g->rsc + j * g->csc);

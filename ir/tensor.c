@@ -65,13 +65,13 @@ static void row_major(const int64_t *extent, int n, int64_t *stride)
     }
 }
 
-void tensor_strides(const ap_shape_info *s, int64_t stride[AP_MAX_FACTORS])
+void ap_tensor_strides(const ap_shape_info *s, int64_t stride[AP_MAX_FACTORS])
 {
     row_major(s->physical, s->nfactors, stride);
 }
 
-void tensor_copy_box(ap_scalar *dst, const int64_t *dst_stride, const ap_scalar *src, const int64_t *src_stride, int n,
-                     const int64_t *extent)
+void ap_tensor_copy_box(ap_scalar *dst, const int64_t *dst_stride, const ap_scalar *src, const int64_t *src_stride,
+                        int n, const int64_t *extent)
 {
     int64_t index[AP_MAX_FACTORS] = {0};
     assert(n <= AP_MAX_FACTORS);
@@ -98,31 +98,31 @@ void tensor_copy_box(ap_scalar *dst, const int64_t *dst_stride, const ap_scalar 
 
 /* ---- logical and whole ---- */
 
-bool tensor_from_logical(ap_arena *arena, const ap_tensor *logical, const ap_shape_info *shape, ap_tensor *out)
+bool ap_tensor_from_logical(ap_arena *arena, const ap_tensor *logical, const ap_shape_info *shape, ap_tensor *out)
 {
     int64_t from[AP_MAX_FACTORS], to[AP_MAX_FACTORS];
     if (!ap_tensor_make(arena, logical->dtype, shape, out))
         return false;
     row_major(shape->logical, shape->nfactors, from);
-    tensor_strides(shape, to);
-    tensor_copy_box(out->at, to, logical->at, from, shape->nfactors, shape->logical);
+    ap_tensor_strides(shape, to);
+    ap_tensor_copy_box(out->at, to, logical->at, from, shape->nfactors, shape->logical);
     return true;
 }
 
-bool tensor_to_logical(ap_ctx *ctx, ap_arena *arena, const ap_tensor *whole, ap_tensor *out)
+bool ap_tensor_to_logical(ap_ctx *ctx, ap_arena *arena, const ap_tensor *whole, ap_tensor *out)
 {
     const ap_shape_info *s = &whole->shape;
     int64_t dims[AP_MAX_RANK], from[AP_MAX_FACTORS], to[AP_MAX_FACTORS];
     int rank = ap_shape_dims(s, dims);
     if (!ap_tensor_make(arena, whole->dtype, ap_shape_get(ctx, ap_shape_of_dims(ctx, rank, dims)), out))
         return false;
-    tensor_strides(s, from);
+    ap_tensor_strides(s, from);
     row_major(s->logical, s->nfactors, to);
-    tensor_copy_box(out->at, to, whole->at, from, s->nfactors, s->logical);
+    ap_tensor_copy_box(out->at, to, whole->at, from, s->nfactors, s->logical);
     return true;
 }
 
-ap_status tensor_from_data(ap_module *m, ap_arena *arena, const ap_data *d, ap_type type, ap_loc loc, ap_tensor *out)
+ap_status ap_tensor_from_data(ap_module *m, ap_arena *arena, const ap_data *d, ap_type type, ap_loc loc, ap_tensor *out)
 {
     ap_type_info t = ap_type_get(m->ctx, type);
     const ap_shape_info *shape = ap_shape_get(m->ctx, t.shape);
@@ -149,7 +149,7 @@ ap_status tensor_from_data(ap_module *m, ap_arena *arena, const ap_data *d, ap_t
     if (count != out->count)
         logical.at = AP_NEW_ARRAY(arena, ap_scalar, count);
     ap_tensor_from_bytes(&logical, bytes);
-    if (count != out->count && !tensor_from_logical(arena, &logical, shape, out))
+    if (count != out->count && !ap_tensor_from_logical(arena, &logical, shape, out))
         return ap_error(m->ctx, loc, "too large to evaluate");
     return AP_OK;
 }
@@ -181,15 +181,15 @@ bool ap_tensor_shard(ap_arena *arena, const ap_tensor *whole, const ap_mesh_info
     if (out->count == 0)
         return true;
     box_start(mesh, sharding, &local, coords, start);
-    tensor_strides(&whole->shape, from);
-    tensor_strides(&local, to);
+    ap_tensor_strides(&whole->shape, from);
+    ap_tensor_strides(&local, to);
     for (int f = 0; f < local.nfactors; f++)
         offset += start[f] * from[f];
-    tensor_copy_box(out->at, to, whole->at + offset, from, local.nfactors, local.physical);
+    ap_tensor_copy_box(out->at, to, whole->at + offset, from, local.nfactors, local.physical);
     return true;
 }
 
-void eval_starts(const ap_eval *e, ap_value v, int64_t start[AP_MAX_FACTORS])
+void ap_eval_starts(const ap_eval *e, ap_value v, int64_t start[AP_MAX_FACTORS])
 {
     ap_type_info t = ap_type_get(e->m->ctx, ap_value_type(e->m, v));
     const ap_shape_info *shape = ap_shape_get(e->m->ctx, t.shape);
@@ -220,8 +220,8 @@ static ap_scalar neutral(ap_dtype t, ap_partial kind)
     return ap_pointwise_eval(AP_PW_CAST, AP_F64, t, &inf);
 }
 
-ap_status tensor_scatter(ap_ctx *ctx, ap_arena *arena, const ap_mesh_info *mesh, ap_type type, ap_tensor *whole,
-                         int32_t nranks, ap_loc loc, ap_tensor **out)
+ap_status ap_tensor_scatter(ap_ctx *ctx, ap_arena *arena, const ap_mesh_info *mesh, ap_type type, ap_tensor *whole,
+                            int32_t nranks, ap_loc loc, ap_tensor **out)
 {
     ap_type_info t = ap_type_get(ctx, type);
     const ap_sharding_info *s = ap_sharding_get(ctx, t.sharding);
@@ -270,7 +270,7 @@ static void merge_shard(ap_tensor *whole, const ap_tensor *shard, const int64_t 
 {
     int64_t stride[AP_MAX_FACTORS], index[AP_MAX_FACTORS] = {0};
     const ap_shape_info *s = &shard->shape;
-    tensor_strides(&whole->shape, stride);
+    ap_tensor_strides(&whole->shape, stride);
     for (int64_t i = 0; i < shard->count; i++) {
         int64_t at = 0;
         for (int f = 0; f < s->nfactors; f++)
@@ -314,8 +314,8 @@ static bool same_tensors(const ap_tensor *a, const ap_tensor *b)
     return true;
 }
 
-ap_status tensor_assemble(ap_ctx *ctx, ap_arena *arena, const ap_mesh_info *mesh, ap_type type, ap_tensor *const *shard,
-                          ap_loc loc, ap_tensor *out)
+ap_status ap_tensor_assemble(ap_ctx *ctx, ap_arena *arena, const ap_mesh_info *mesh, ap_type type,
+                             ap_tensor *const *shard, ap_loc loc, ap_tensor *out)
 {
     ap_type_info t = ap_type_get(ctx, type);
     const ap_sharding_info *s = ap_sharding_get(ctx, t.sharding);

@@ -59,63 +59,64 @@ ap_status eval_composite(ap_eval *e, ap_node n);
 ap_status eval_reshard(ap_eval *e, ap_node n);
 
 /* ---- shapes under construction: dimensions left to right, factors inside ---- */
-void shape_init(ap_shape_info *s);
-bool shape_dim(ap_shape_info *s); /* opens a dimension; false when there are too many */
+void ap_shape_init(ap_shape_info *s);
+bool ap_shape_open_dim(ap_shape_info *s); /* opens a dimension; false when there are too many */
 /* Adds a factor to the last dimension (none when its extent is 1); false when there are too many. */
-bool shape_factor(ap_shape_info *s, int64_t logical, int64_t physical);
+bool ap_shape_add_factor(ap_shape_info *s, int64_t logical, int64_t physical);
 /* All factors of dimension d of `from`. */
-bool shape_copy_dim(ap_shape_info *s, const ap_shape_info *from, int d);
+bool ap_shape_copy_dim(ap_shape_info *s, const ap_shape_info *from, int d);
 /* Equal factors, logical and physical, in dimension da of a and db of b. */
-bool shape_same_dim(const ap_shape_info *a, int da, const ap_shape_info *b, int db);
-const char *shape_text(const ap_module *m, const ap_shape_info *s); /* "[8,3.4]", in the context's arena */
+bool ap_shape_same_dim(const ap_shape_info *a, int da, const ap_shape_info *b, int db);
+const char *ap_shape_text(const ap_module *m, const ap_shape_info *s); /* "[8,3.4]", in the context's arena */
 
 /* Sets the type of result i, or checks dtype and factored shape when it has one (its sharding stays). */
-ap_status infer_set(ap_module *m, ap_node n, uint32_t i, ap_dtype dtype, const ap_shape_info *shape);
+ap_status ap_infer_set(ap_module *m, ap_node n, uint32_t i, ap_dtype dtype, const ap_shape_info *shape);
 
 /* concat: whether the result has a new leading factor (the operands' number) in the dimension. */
-bool concat_stacks(const ap_module *m, ap_node n);
+bool ap_concat_stacks(const ap_module *m, ap_node n);
 
 /* The letters of a spec as small numbers, 0..51. */
 #define AP_SPEC_LETTERS 52
-static inline int letter_index(char c)
+static inline int ap_letter_index(char c)
 {
     return c >= 'a' ? c - 'a' : c - 'A' + 26;
 }
 
 /* ---- evaluation ---- */
 /* The tensor of operand i on the current rank. */
-const ap_tensor *eval_operand(const ap_eval *e, ap_node n, uint32_t i);
+const ap_tensor *ap_eval_operand(const ap_eval *e, ap_node n, uint32_t i);
 /* A zeroed tensor of the local shape of result i on the current rank, entered as its value. */
-ap_status eval_result(ap_eval *e, ap_node n, uint32_t i, ap_tensor **out);
+ap_status ap_eval_result(ap_eval *e, ap_node n, uint32_t i, ap_tensor **out);
 /* What result i is rounded to: its dtype; f32 for partial sums of shorter floats; f64 for floats without rounding. */
-ap_dtype eval_dtype(const ap_eval *e, ap_node n, uint32_t i);
-void eval_round(const ap_eval *e, ap_node n, uint32_t i, ap_tensor *t);
+ap_dtype ap_eval_dtype(const ap_eval *e, ap_node n, uint32_t i);
+void ap_eval_round(const ap_eval *e, ap_node n, uint32_t i, ap_tensor *t);
 /* Where the shard of each factor of value v starts on the current rank. */
-void eval_starts(const ap_eval *e, ap_value v, int64_t start[AP_MAX_FACTORS]);
+void ap_eval_starts(const ap_eval *e, ap_value v, int64_t start[AP_MAX_FACTORS]);
 /* All ranks of one node. */
-ap_status eval_all_ranks(ap_eval *e, ap_node n);
-ap_status eval_mismatch(const ap_eval *e, ap_node n); /* AP_ERR_BUG: local shapes that do not fit together */
+ap_status ap_eval_all_ranks(ap_eval *e, ap_node n);
+ap_status ap_eval_mismatch(const ap_eval *e, ap_node n); /* AP_ERR_BUG: local shapes that do not fit together */
 
 /* Row-major strides over the physical extents. */
-void tensor_strides(const ap_shape_info *s, int64_t stride[AP_MAX_FACTORS]);
+void ap_tensor_strides(const ap_shape_info *s, int64_t stride[AP_MAX_FACTORS]);
 /* dst[sum i*dst_stride] = src[sum i*src_stride] for all i in the box. */
-void tensor_copy_box(ap_scalar *dst, const int64_t *dst_stride, const ap_scalar *src, const int64_t *src_stride, int n,
-                     const int64_t *extent);
+void ap_tensor_copy_box(ap_scalar *dst, const int64_t *dst_stride, const ap_scalar *src, const int64_t *src_stride,
+                        int n, const int64_t *extent);
 /* out[i][j] = sum over k of a[i][k] * b[j][k], packed rows, in order of k; floats in f64, integers modulo 2^64. */
-void tensor_matmul(bool is_float, const ap_scalar *a, const ap_scalar *b, int64_t rows_a, int64_t rows_b, int64_t k,
-                   ap_scalar *out);
+void ap_tensor_matmul(bool is_float, const ap_scalar *a, const ap_scalar *b, int64_t rows_a, int64_t rows_b, int64_t k,
+                      ap_scalar *out);
 
 /* A logical tensor (row-major over logical extents) as a whole tensor of the given factored shape, padding zero; and
  * back, with plain dimensions. */
-bool tensor_from_logical(ap_arena *arena, const ap_tensor *logical, const ap_shape_info *shape, ap_tensor *out);
-bool tensor_to_logical(ap_ctx *ctx, ap_arena *arena, const ap_tensor *whole, ap_tensor *out);
+bool ap_tensor_from_logical(ap_arena *arena, const ap_tensor *logical, const ap_shape_info *shape, ap_tensor *out);
+bool ap_tensor_to_logical(ap_ctx *ctx, ap_arena *arena, const ap_tensor *whole, ap_tensor *out);
 /* The whole tensor of a constant's or parameter's data. */
-ap_status tensor_from_data(ap_module *m, ap_arena *arena, const ap_data *d, ap_type type, ap_loc loc, ap_tensor *out);
+ap_status ap_tensor_from_data(ap_module *m, ap_arena *arena, const ap_data *d, ap_type type, ap_loc loc,
+                              ap_tensor *out);
 /* Puts a value together from its shards (all ranks), folding partials in rank order and comparing replicas. */
-ap_status tensor_assemble(ap_ctx *ctx, ap_arena *arena, const ap_mesh_info *mesh, ap_type type, ap_tensor *const *shard,
-                          ap_loc loc, ap_tensor *out);
+ap_status ap_tensor_assemble(ap_ctx *ctx, ap_arena *arena, const ap_mesh_info *mesh, ap_type type,
+                             ap_tensor *const *shard, ap_loc loc, ap_tensor *out);
 /* Cuts a whole tensor for all ranks; a partial value is held by coordinate 0. */
-ap_status tensor_scatter(ap_ctx *ctx, ap_arena *arena, const ap_mesh_info *mesh, ap_type type, ap_tensor *whole,
-                         int32_t nranks, ap_loc loc, ap_tensor **out);
+ap_status ap_tensor_scatter(ap_ctx *ctx, ap_arena *arena, const ap_mesh_info *mesh, ap_type type, ap_tensor *whole,
+                            int32_t nranks, ap_loc loc, ap_tensor **out);
 
 #endif

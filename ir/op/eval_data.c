@@ -22,7 +22,7 @@ ap_status eval_constant(ap_eval *e, ap_node n)
         return AP_OK;
     }
     ap_tensor *whole = AP_NEW(e->arena, ap_tensor);
-    AP_TRY(tensor_from_data(e->m, e->arena, node->u.constant, ap_value_type(e->m, v), node->loc, whole));
+    AP_TRY(ap_tensor_from_data(e->m, e->arena, node->u.constant, ap_value_type(e->m, v), node->loc, whole));
     if (!t.sharding) {
         mine[e->rank] = whole;
         return AP_OK;
@@ -33,7 +33,7 @@ ap_status eval_constant(ap_eval *e, ap_node n)
     ap_mesh_coords(mesh, e->rank, coords);
     mine[e->rank] = AP_NEW(e->arena, ap_tensor);
     if (!ap_tensor_shard(e->arena, whole, mesh, s, coords, mine[e->rank]))
-        return eval_mismatch(e, n);
+        return ap_eval_mismatch(e, n);
     return AP_OK;
 }
 
@@ -44,8 +44,8 @@ ap_status eval_iota(ap_eval *e, ap_node n)
     int d = node->u.iota.dim;
     int64_t start[AP_MAX_FACTORS], index[AP_MAX_FACTORS] = {0};
     ap_tensor *r;
-    AP_TRY(eval_result(e, n, 0, &r));
-    eval_starts(e, node->out[0], start);
+    AP_TRY(ap_eval_result(e, n, 0, &r));
+    ap_eval_starts(e, node->out[0], start);
     for (int64_t i = 0; i < r->count; i++) {
         int64_t x = 0; /* the logical index along d */
         for (int f = whole->first[d]; f < whole->first[d + 1]; f++)
@@ -57,7 +57,7 @@ ap_status eval_iota(ap_eval *e, ap_node n)
         for (int f = whole->nfactors - 1; f >= 0 && ++index[f] == r->shape.physical[f]; f--)
             index[f] = 0;
     }
-    eval_round(e, n, 0, r);
+    ap_eval_round(e, n, 0, r);
     return AP_OK;
 }
 
@@ -66,7 +66,7 @@ ap_status eval_composite(ap_eval *e, ap_node n)
     const ap_node_info *node = ap_node_at(e->m, n);
     const ap_block_info *body = ap_block_at(e->m, node->body);
     for (uint32_t i = 0; i + 1 < body->nodes.len; i++)
-        AP_TRY(eval_all_ranks(e, body->nodes.at[i]));
+        AP_TRY(ap_eval_all_ranks(e, body->nodes.at[i]));
     const ap_node_info *yield = ap_node_at(e->m, body->nodes.at[body->nodes.len - 1]);
     for (uint32_t k = 0; k < node->nout; k++) {
         size_t to = (size_t)node->out[k] * (size_t)e->nranks, from = (size_t)yield->in[k] * (size_t)e->nranks;
@@ -86,8 +86,8 @@ ap_status eval_reshard(ap_eval *e, ap_node n)
         return ap_fail(ctx, AP_ERR_BUG, node->loc, "a change of sharding without shardings on one mesh");
     const ap_mesh_info *mesh = &e->m->meshes.at[ap_sharding_get(ctx, s)->mesh];
     ap_tensor *whole = AP_NEW(e->arena, ap_tensor);
-    AP_TRY(tensor_assemble(ctx, e->arena, mesh, from, &e->value[(size_t)node->in[0] * (size_t)e->nranks], node->loc,
-                           whole));
-    return tensor_scatter(ctx, e->arena, mesh, to, whole, e->nranks, node->loc,
-                          &e->value[(size_t)node->out[0] * (size_t)e->nranks]);
+    AP_TRY(ap_tensor_assemble(ctx, e->arena, mesh, from, &e->value[(size_t)node->in[0] * (size_t)e->nranks], node->loc,
+                              whole));
+    return ap_tensor_scatter(ctx, e->arena, mesh, to, whole, e->nranks, node->loc,
+                             &e->value[(size_t)node->out[0] * (size_t)e->nranks]);
 }

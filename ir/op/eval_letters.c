@@ -16,9 +16,9 @@ typedef struct sides {
 static bool add_side(sides *s, int which, const ap_spec_side *side, const ap_tensor *t)
 {
     int64_t stride[AP_MAX_FACTORS];
-    tensor_strides(&t->shape, stride);
+    ap_tensor_strides(&t->shape, stride);
     for (int f = 0; f < side->nletters; f++) {
-        int l = letter_index(side->letter[f]);
+        int l = ap_letter_index(side->letter[f]);
         if (s->known[l] && s->extent[l] != t->shape.physical[f])
             return false;
         s->known[l] = true;
@@ -44,7 +44,7 @@ static letter_list list_letters(const ap_spec_side *side, const ap_spec_side *wi
         if ((with && ap_spec_side_find(with, c) < 0) || (with2 && ap_spec_side_find(with2, c) < 0) ||
             (without && ap_spec_side_find(without, c) >= 0))
             continue;
-        list.letter[list.n++] = letter_index(c);
+        list.letter[list.n++] = ap_letter_index(c);
     }
     return list;
 }
@@ -85,8 +85,8 @@ static void list_strides(const letter_list *list, const sides *s, int which, int
 
 /* ---- contract ---- */
 
-void tensor_matmul(bool is_float, const ap_scalar *a, const ap_scalar *b, int64_t rows_a, int64_t rows_b, int64_t k,
-                   ap_scalar *out)
+void ap_tensor_matmul(bool is_float, const ap_scalar *a, const ap_scalar *b, int64_t rows_a, int64_t rows_b, int64_t k,
+                      ap_scalar *out)
 {
     for (int64_t i = 0; i < rows_a; i++) {
         const ap_scalar *x = a + i * k;
@@ -123,7 +123,7 @@ static ap_scalar *pack(ap_arena *arena, const ap_tensor *t, const letter_list *l
     int64_t extent[LIST_MAX], from[LIST_MAX], to[LIST_MAX];
     ap_scalar *out = AP_NEW_ARRAY(arena, ap_scalar, list_compact(list, s, extent, to));
     list_strides(list, s, which, from);
-    tensor_copy_box(out, to, t->at, from, list->n, extent);
+    ap_tensor_copy_box(out, to, t->at, from, list->n, extent);
     return out;
 }
 
@@ -143,26 +143,26 @@ static void contract(ap_arena *tmp, const ap_spec *spec, const sides *s, const a
     ap_scalar *pa = pack(tmp, a, &of_a, s, 0), *pb = pack(tmp, b, &of_b, s, 1);
     ap_scalar *pc = AP_NEW_ARRAY(tmp, ap_scalar, list_compact(&of_c, s, extent, from));
     for (int64_t i = 0; i < list_count(&batch, s); i++)
-        tensor_matmul(ap_dtype_is_float(a->dtype), pa + i * m * k, pb + i * n * k, m, n, k, pc + i * m * n);
+        ap_tensor_matmul(ap_dtype_is_float(a->dtype), pa + i * m * k, pb + i * n * k, m, n, k, pc + i * m * n);
     list_strides(&of_c, s, 2, to);
-    tensor_copy_box(c->at, to, pc, from, of_c.n, extent);
+    ap_tensor_copy_box(c->at, to, pc, from, of_c.n, extent);
 }
 
 ap_status eval_contract(ap_eval *e, ap_node n)
 {
     const ap_spec *spec = ap_node_at(e->m, n)->u.spec;
-    const ap_tensor *a = eval_operand(e, n, 0), *b = eval_operand(e, n, 1);
+    const ap_tensor *a = ap_eval_operand(e, n, 0), *b = ap_eval_operand(e, n, 1);
     ap_tensor *c;
-    AP_TRY(eval_result(e, n, 0, &c));
+    AP_TRY(ap_eval_result(e, n, 0, &c));
     sides s = {0};
     if (!add_side(&s, 0, &spec->operand[0], a) || !add_side(&s, 1, &spec->operand[1], b) ||
         !add_side(&s, 2, &spec->result, c))
-        return eval_mismatch(e, n);
+        return ap_eval_mismatch(e, n);
     ap_arena tmp;
     ap_arena_init(&tmp, e->m->ctx->scratch.out_of_memory, e->m->ctx->scratch.user);
     contract(&tmp, spec, &s, a, b, c);
     ap_arena_deinit(&tmp);
-    eval_round(e, n, 0, c);
+    ap_eval_round(e, n, 0, c);
     return AP_OK;
 }
 
@@ -234,12 +234,12 @@ ap_status eval_reduce(ap_eval *e, ap_node n)
     const ap_spec_side *side = &node->u.reduce.spec->operand[0];
     ap_reduce_kind kind = node->u.reduce.kind;
     bool arg = kind == AP_REDUCE_ARGMAX || kind == AP_REDUCE_ARGMIN;
-    const ap_tensor *x = eval_operand(e, n, 0);
+    const ap_tensor *x = ap_eval_operand(e, n, 0);
     ap_tensor *r;
-    AP_TRY(eval_result(e, n, 0, &r));
+    AP_TRY(ap_eval_result(e, n, 0, &r));
     sides s = {0};
     if (!add_side(&s, 0, side, x) || !add_side(&s, 2, &node->u.reduce.spec->result, r))
-        return eval_mismatch(e, n);
+        return ap_eval_mismatch(e, n);
     ap_arena tmp;
     ap_arena_init(&tmp, e->m->ctx->scratch.out_of_memory, e->m->ctx->scratch.user);
     ap_scalar *best = AP_NEW_ARRAY(&tmp, ap_scalar, r->count); /* values; r holds indices of argmax */
@@ -260,7 +260,7 @@ ap_status eval_reduce(ap_eval *e, ap_node n)
         }
         seen[at] = true;
         for (int f = side->nletters - 1; f >= 0; f--) {
-            int64_t stride = s.stride[2][letter_index(side->letter[f])];
+            int64_t stride = s.stride[2][ap_letter_index(side->letter[f])];
             at += stride;
             if (++index[f] < x->shape.physical[f])
                 break;
@@ -271,7 +271,7 @@ ap_status eval_reduce(ap_eval *e, ap_node n)
     for (int64_t i = 0; i < r->count && !arg; i++)
         r->at[i] = best[i];
     ap_arena_deinit(&tmp);
-    eval_round(e, n, 0, r);
+    ap_eval_round(e, n, 0, r);
     return AP_OK;
 }
 
@@ -280,17 +280,17 @@ ap_status eval_reduce(ap_eval *e, ap_node n)
 ap_status eval_view(ap_eval *e, ap_node n)
 {
     const ap_spec *spec = ap_node_at(e->m, n)->u.spec;
-    const ap_tensor *x = eval_operand(e, n, 0);
+    const ap_tensor *x = ap_eval_operand(e, n, 0);
     ap_tensor *r;
-    AP_TRY(eval_result(e, n, 0, &r));
+    AP_TRY(ap_eval_result(e, n, 0, &r));
     sides s = {0};
     if (!add_side(&s, 0, &spec->operand[0], x) || !add_side(&s, 2, &spec->result, r))
-        return eval_mismatch(e, n);
+        return ap_eval_mismatch(e, n);
     letter_list list = list_letters(&spec->result, NULL, NULL, NULL);
     int64_t extent[LIST_MAX], from[LIST_MAX], to[LIST_MAX];
     list_compact(&list, &s, extent, to); /* the result's own strides */
     list_strides(&list, &s, 0, from);
-    tensor_copy_box(r->at, to, x->at, from, list.n, extent);
+    ap_tensor_copy_box(r->at, to, x->at, from, list.n, extent);
     return AP_OK;
 }
 
@@ -310,19 +310,19 @@ ap_status eval_gather(ap_eval *e, ap_node n)
 {
     const ap_node_info *node = ap_node_at(e->m, n);
     const ap_spec *spec = node->u.spec;
-    const ap_tensor *data = eval_operand(e, n, 0), *ids = eval_operand(e, n, 1);
+    const ap_tensor *data = ap_eval_operand(e, n, 0), *ids = ap_eval_operand(e, n, 1);
     ap_tensor *r;
-    AP_TRY(eval_result(e, n, 0, &r));
+    AP_TRY(ap_eval_result(e, n, 0, &r));
     sides s = {0};
     if (!add_side(&s, 0, &spec->operand[0], data) || !add_side(&s, 1, &spec->operand[1], ids) ||
         !add_side(&s, 2, &spec->result, r))
-        return eval_mismatch(e, n);
+        return ap_eval_mismatch(e, n);
     int factor = indexed_factor(spec);
     int64_t starts[AP_MAX_FACTORS], index[AP_MAX_FACTORS] = {0};
-    eval_starts(e, node->in[0], starts);
+    ap_eval_starts(e, node->in[0], starts);
     int64_t limit = ap_value_shape(e->m, node->in[0])->logical[factor], start = starts[factor];
     int64_t local = data->shape.physical[factor];
-    int64_t stride = s.stride[0][letter_index(spec->operand[0].letter[factor])];
+    int64_t stride = s.stride[0][ap_letter_index(spec->operand[0].letter[factor])];
     int64_t from = 0, at = 0; /* offsets in data without the index, in ids */
     for (int64_t i = 0; i < r->count; i++) {
         int64_t row = ids->at[at].i;
@@ -331,7 +331,7 @@ ap_status eval_gather(ap_eval *e, ap_node n)
         if (row >= start && row < start + local)
             r->at[i] = data->at[from + (row - start) * stride];
         for (int f = spec->result.nletters - 1; f >= 0; f--) {
-            int l = letter_index(spec->result.letter[f]);
+            int l = ap_letter_index(spec->result.letter[f]);
             from += s.stride[0][l], at += s.stride[1][l];
             if (++index[f] < r->shape.physical[f])
                 break;

@@ -12,12 +12,12 @@
 
 /* ---- shapes under construction ---- */
 
-void shape_init(ap_shape_info *s)
+void ap_shape_init(ap_shape_info *s)
 {
     memset(s, 0, sizeof *s);
 }
 
-bool shape_dim(ap_shape_info *s)
+bool ap_shape_open_dim(ap_shape_info *s)
 {
     if (s->rank == AP_MAX_RANK)
         return false;
@@ -26,7 +26,7 @@ bool shape_dim(ap_shape_info *s)
     return true;
 }
 
-bool shape_factor(ap_shape_info *s, int64_t logical, int64_t physical)
+bool ap_shape_add_factor(ap_shape_info *s, int64_t logical, int64_t physical)
 {
     if (logical == 1 && physical == 1)
         return true;
@@ -39,15 +39,15 @@ bool shape_factor(ap_shape_info *s, int64_t logical, int64_t physical)
     return true;
 }
 
-bool shape_copy_dim(ap_shape_info *s, const ap_shape_info *from, int d)
+bool ap_shape_copy_dim(ap_shape_info *s, const ap_shape_info *from, int d)
 {
     bool ok = true;
     for (int f = from->first[d]; f < from->first[d + 1]; f++)
-        ok = ok && shape_factor(s, from->logical[f], from->physical[f]);
+        ok = ok && ap_shape_add_factor(s, from->logical[f], from->physical[f]);
     return ok;
 }
 
-bool shape_same_dim(const ap_shape_info *a, int da, const ap_shape_info *b, int db)
+bool ap_shape_same_dim(const ap_shape_info *a, int da, const ap_shape_info *b, int db)
 {
     int n = a->first[da + 1] - a->first[da];
     if (n != b->first[db + 1] - b->first[db])
@@ -60,7 +60,7 @@ bool shape_same_dim(const ap_shape_info *a, int da, const ap_shape_info *b, int 
     return true;
 }
 
-const char *shape_text(const ap_module *m, const ap_shape_info *s)
+const char *ap_shape_text(const ap_module *m, const ap_shape_info *s)
 {
     ap_text t;
     ap_text_init(&t, &m->ctx->arena);
@@ -75,7 +75,7 @@ static ap_status too_many(ap_module *m, ap_node n)
                     AP_MAX_DIM_FACTORS, AP_MAX_FACTORS);
 }
 
-ap_status infer_set(ap_module *m, ap_node n, uint32_t i, ap_dtype dtype, const ap_shape_info *shape)
+ap_status ap_infer_set(ap_module *m, ap_node n, uint32_t i, ap_dtype dtype, const ap_shape_info *shape)
 {
     const ap_node_info *node = ap_node_at(m, n);
     ap_value_info *v = ap_value_at(m, node->out[i]);
@@ -87,8 +87,8 @@ ap_status infer_set(ap_module *m, ap_node n, uint32_t i, ap_dtype dtype, const a
     ap_type_info t = ap_type_get(m->ctx, v->type);
     if (t.dtype != dtype || t.shape != s)
         return ap_error(m->ctx, node->loc, "result %u of %s is declared as %s%s but is %s%s", i,
-                        ap_op_get(node->op)->name, ap_dtype_str(t.dtype), shape_text(m, ap_shape_get(m->ctx, t.shape)),
-                        ap_dtype_str(dtype), shape_text(m, shape));
+                        ap_op_get(node->op)->name, ap_dtype_str(t.dtype),
+                        ap_shape_text(m, ap_shape_get(m->ctx, t.shape)), ap_dtype_str(dtype), ap_shape_text(m, shape));
     return AP_OK;
 }
 
@@ -103,7 +103,7 @@ ap_status infer_none(ap_module *m, ap_node n)
 ap_status infer_same(ap_module *m, ap_node n)
 {
     ap_value x = ap_node_at(m, n)->in[0];
-    return infer_set(m, n, 0, ap_type_dtype(m->ctx, ap_value_type(m, x)), ap_value_shape(m, x));
+    return ap_infer_set(m, n, 0, ap_type_dtype(m->ctx, ap_value_type(m, x)), ap_value_shape(m, x));
 }
 
 static ap_status need_type(ap_module *m, ap_node n)
@@ -204,8 +204,8 @@ static ap_status pointwise_dtype(ap_module *m, ap_node n, ap_dtype *out)
 
 static ap_status no_broadcast(ap_module *m, ap_node n, const ap_shape_info *a, const ap_shape_info *b)
 {
-    return ap_error(m->ctx, ap_node_at(m, n)->loc, "shapes %s and %s do not broadcast", shape_text(m, a),
-                    shape_text(m, b));
+    return ap_error(m->ctx, ap_node_at(m, n)->loc, "shapes %s and %s do not broadcast", ap_shape_text(m, a),
+                    ap_shape_text(m, b));
 }
 
 ap_status infer_pointwise(ap_module *m, ap_node n)
@@ -217,7 +217,7 @@ ap_status infer_pointwise(ap_module *m, ap_node n)
     for (uint32_t i = 0; i < node->nin; i++)
         rank = (int)ap_max_i64(rank, ap_value_shape(m, node->in[i])->rank);
     ap_shape_info r;
-    shape_init(&r);
+    ap_shape_init(&r);
     for (int d = 0; d < rank; d++) {
         const ap_shape_info *from = NULL; /* the first operand that has more than one element along d */
         int from_d = 0;
@@ -228,13 +228,13 @@ ap_status infer_pointwise(ap_module *m, ap_node n)
                 continue;
             if (!from)
                 from = s, from_d = sd;
-            else if (!shape_same_dim(from, from_d, s, sd))
+            else if (!ap_shape_same_dim(from, from_d, s, sd))
                 return no_broadcast(m, n, from, s);
         }
-        if (!shape_dim(&r) || (from && !shape_copy_dim(&r, from, from_d)))
+        if (!ap_shape_open_dim(&r) || (from && !ap_shape_copy_dim(&r, from, from_d)))
             return too_many(m, n);
     }
-    return infer_set(m, n, 0, dtype, &r);
+    return ap_infer_set(m, n, 0, dtype, &r);
 }
 
 /* ---- parts of dimensions ---- */
@@ -260,20 +260,20 @@ ap_status infer_slice(ap_module *m, ap_node n)
     const ap_node_info *node = ap_node_at(m, n);
     const ap_shape_info *x = ap_value_shape(m, node->in[0]);
     ap_shape_info r;
-    shape_init(&r);
+    ap_shape_init(&r);
     for (int d = 0; d < x->rank; d++) {
-        if (!shape_dim(&r))
+        if (!ap_shape_open_dim(&r))
             return too_many(m, n);
         for (int f = x->first[d]; f < x->first[d + 1]; f++) {
             const ap_range *range = &node->u.slice->range[f];
             if (!range->whole)
                 AP_TRY(slice_check(m, n, range, x->logical[f]));
             int64_t logical = range->whole ? x->logical[f] : range->count;
-            if (!shape_factor(&r, logical, range->whole ? x->physical[f] : range->count))
+            if (!ap_shape_add_factor(&r, logical, range->whole ? x->physical[f] : range->count))
                 return too_many(m, n);
         }
     }
-    return infer_set(m, n, 0, ap_type_dtype(m->ctx, ap_value_type(m, node->in[0])), &r);
+    return ap_infer_set(m, n, 0, ap_type_dtype(m->ctx, ap_value_type(m, node->in[0])), &r);
 }
 
 ap_status infer_pad(ap_module *m, ap_node n)
@@ -282,33 +282,33 @@ ap_status infer_pad(ap_module *m, ap_node n)
     const ap_shape_info *x = ap_value_shape(m, node->in[0]), *fill = ap_value_shape(m, node->in[1]);
     ap_dtype dtype = ap_type_dtype(m->ctx, ap_value_type(m, node->in[0]));
     if (fill->rank != 0)
-        return ap_error(m->ctx, node->loc, "the fill of a pad has shape %s, not one element", shape_text(m, fill));
+        return ap_error(m->ctx, node->loc, "the fill of a pad has shape %s, not one element", ap_shape_text(m, fill));
     if (ap_type_dtype(m->ctx, ap_value_type(m, node->in[1])) != dtype)
         return ap_error(m->ctx, node->loc, "the fill of a pad has another element type than the data");
     ap_shape_info r;
-    shape_init(&r);
+    ap_shape_init(&r);
     for (int d = 0; d < x->rank; d++) {
         int64_t lo = node->u.pad->lo[d], hi = node->u.pad->hi[d], extent = 1;
         int nf = x->first[d + 1] - x->first[d];
         if (lo < 0 || hi < 0)
             return ap_error(m->ctx, node->loc, "negative padding: %" PRId64 " and %" PRId64, lo, hi);
-        if (!shape_dim(&r))
+        if (!ap_shape_open_dim(&r))
             return too_many(m, n);
         if (lo == 0 && hi == 0) {
-            if (!shape_copy_dim(&r, x, d))
+            if (!ap_shape_copy_dim(&r, x, d))
                 return too_many(m, n);
             continue;
         }
         if (nf > 1)
-            return ap_error(m->ctx, node->loc, "a padded dimension is factored: %s", shape_text(m, x));
+            return ap_error(m->ctx, node->loc, "a padded dimension is factored: %s", ap_shape_text(m, x));
         if (nf == 1)
             extent = x->logical[x->first[d]];
         if (!ap_add_i64(extent, lo, &extent) || !ap_add_i64(extent, hi, &extent))
             return ap_error(m->ctx, node->loc, "padded extent overflows");
-        if (!shape_factor(&r, extent, extent))
+        if (!ap_shape_add_factor(&r, extent, extent))
             return too_many(m, n);
     }
-    return infer_set(m, n, 0, dtype, &r);
+    return ap_infer_set(m, n, 0, dtype, &r);
 }
 
 static ap_status concat_operands(ap_module *m, ap_node n, int64_t *out_sum, bool *out_simple, bool *out_equal)
@@ -325,21 +325,21 @@ static ap_status concat_operands(ap_module *m, ap_node n, int64_t *out_sum, bool
         ap_dtype t = ap_type_dtype(m->ctx, ap_value_type(m, node->in[i]));
         bool same = s->rank == x->rank;
         for (int d = 0; d < x->rank && same; d++)
-            same = d == dim || shape_same_dim(x, d, s, d);
+            same = d == dim || ap_shape_same_dim(x, d, s, d);
         if (!same)
             return ap_error(m->ctx, node->loc, "shapes %s and %s cannot be concatenated along dimension %d",
-                            shape_text(m, x), shape_text(m, s), dim);
+                            ap_shape_text(m, x), ap_shape_text(m, s), dim);
         if (t != dtype)
             return ap_error(m->ctx, node->loc, "operand types differ: %s and %s", ap_dtype_str(dtype), ap_dtype_str(t));
         if (!ap_add_i64(*out_sum, ap_shape_dim(s, dim), out_sum))
             return ap_error(m->ctx, node->loc, "concatenated extent overflows");
         *out_simple = *out_simple && s->first[dim + 1] - s->first[dim] <= 1;
-        *out_equal = *out_equal && shape_same_dim(x, dim, s, dim);
+        *out_equal = *out_equal && ap_shape_same_dim(x, dim, s, dim);
     }
     return AP_OK;
 }
 
-bool concat_stacks(const ap_module *m, ap_node n)
+bool ap_concat_stacks(const ap_module *m, ap_node n)
 {
     const ap_node_info *node = ap_node_at(m, n);
     ap_type type = ap_value_type(m, node->out[0]);
@@ -359,26 +359,26 @@ ap_status infer_concat(ap_module *m, ap_node n)
     if (node->nin == 0)
         return ap_error(m->ctx, node->loc, "concat of nothing");
     int64_t sum;
-    bool simple, equal, stacks = concat_stacks(m, n);
+    bool simple, equal, stacks = ap_concat_stacks(m, n);
     AP_TRY(concat_operands(m, n, &sum, &simple, &equal));
     const ap_shape_info *x = ap_value_shape(m, node->in[0]);
     int dim = node->u.concat.dim;
     if (stacks ? !equal : !simple && node->nin > 1)
-        return ap_error(m->ctx, node->loc, "concat along a dimension that is factored: %s", shape_text(m, x));
+        return ap_error(m->ctx, node->loc, "concat along a dimension that is factored: %s", ap_shape_text(m, x));
     ap_shape_info r;
-    shape_init(&r);
+    ap_shape_init(&r);
     for (int d = 0; d < x->rank; d++) {
-        bool ok = shape_dim(&r);
+        bool ok = ap_shape_open_dim(&r);
         if (d == dim && stacks)
-            ok = ok && shape_factor(&r, node->nin, node->nin);
+            ok = ok && ap_shape_add_factor(&r, node->nin, node->nin);
         if (d == dim && !stacks && node->nin > 1)
-            ok = ok && shape_factor(&r, sum, sum);
+            ok = ok && ap_shape_add_factor(&r, sum, sum);
         else
-            ok = ok && shape_copy_dim(&r, x, d);
+            ok = ok && ap_shape_copy_dim(&r, x, d);
         if (!ok)
             return too_many(m, n);
     }
-    return infer_set(m, n, 0, ap_type_dtype(m->ctx, ap_value_type(m, node->in[0])), &r);
+    return ap_infer_set(m, n, 0, ap_type_dtype(m->ctx, ap_value_type(m, node->in[0])), &r);
 }
 
 ap_status infer_reshape(ap_module *m, ap_node n)
@@ -389,8 +389,8 @@ ap_status infer_reshape(ap_module *m, ap_node n)
     const ap_shape_info *x = ap_value_shape(m, node->in[0]), *y = ap_shape_get(m->ctx, r.shape);
     if (ap_shape_count(x) != ap_shape_count(y))
         return ap_error(m->ctx, node->loc, "%" PRId64 " elements %s cannot become %" PRId64 " elements %s",
-                        ap_shape_count(x), shape_text(m, x), ap_shape_count(y), shape_text(m, y));
-    return infer_set(m, n, 0, ap_type_dtype(m->ctx, ap_value_type(m, node->in[0])), y);
+                        ap_shape_count(x), ap_shape_text(m, x), ap_shape_count(y), ap_shape_text(m, y));
+    return ap_infer_set(m, n, 0, ap_type_dtype(m->ctx, ap_value_type(m, node->in[0])), y);
 }
 
 ap_status infer_composite(ap_module *m, ap_node n)
@@ -406,7 +406,7 @@ ap_status infer_composite(ap_module *m, ap_node n)
         return ap_error(m->ctx, node->loc, "a composite of %u results yields %u values", node->nout, yield->nin);
     for (uint32_t i = 0; i < node->nout; i++) {
         ap_type_info t = ap_type_get(m->ctx, ap_value_type(m, yield->in[i]));
-        AP_TRY(infer_set(m, n, i, t.dtype, ap_shape_get(m->ctx, t.shape)));
+        AP_TRY(ap_infer_set(m, n, i, t.dtype, ap_shape_get(m->ctx, t.shape)));
     }
     return AP_OK;
 }

@@ -15,7 +15,7 @@ static ap_status does_not_fit(ap_module *m, ap_node n, const ap_spec *spec, cons
     char text[AP_SPEC_STR_MAX];
     ap_spec_str(spec, text);
     return ap_error(m->ctx, ap_node_at(m, n)->loc, "letters {%s} do not fit the shape %s of the %s", text,
-                    shape_text(m, s), what);
+                    ap_shape_text(m, s), what);
 }
 
 static ap_status bad_letters(ap_module *m, ap_node n, const ap_spec *spec, const char *why)
@@ -36,7 +36,7 @@ static ap_status bind_side(ap_module *m, ap_node n, const ap_spec *spec, const a
             return does_not_fit(m, n, spec, what, s);
     }
     for (int f = 0; f < side->nletters; f++) {
-        int l = letter_index(side->letter[f]);
+        int l = ap_letter_index(side->letter[f]);
         if (ap_spec_side_find(side, side->letter[f]) != f)
             return bad_letters(m, n, spec, "a letter occurs twice in one operand");
         if (!b->set[l]) {
@@ -56,17 +56,17 @@ static ap_status bind_side(ap_module *m, ap_node n, const ap_spec *spec, const a
 static ap_status result_shape(ap_module *m, ap_node n, const ap_spec *spec, const binding *b, ap_shape_info *out)
 {
     const ap_spec_side *r = &spec->result;
-    shape_init(out);
+    ap_shape_init(out);
     for (int d = 0; d < r->rank; d++) {
-        if (!shape_dim(out))
+        if (!ap_shape_open_dim(out))
             return bad_letters(m, n, spec, "too many dimensions in the result");
         for (int f = r->first[d]; f < r->first[d + 1]; f++) {
-            int l = letter_index(r->letter[f]);
+            int l = ap_letter_index(r->letter[f]);
             if (!b->set[l])
                 return bad_letters(m, n, spec, "a letter of the result is in no operand");
             if (ap_spec_side_find(r, r->letter[f]) != f)
                 return bad_letters(m, n, spec, "a letter occurs twice in the result");
-            if (!shape_factor(out, b->logical[l], b->physical[l]))
+            if (!ap_shape_add_factor(out, b->logical[l], b->physical[l]))
                 return bad_letters(m, n, spec, "too many factors in the result");
         }
     }
@@ -112,7 +112,7 @@ ap_status infer_contract(ap_module *m, ap_node n)
     }
     ap_shape_info r;
     AP_TRY(result_shape(m, n, spec, &b, &r));
-    return infer_set(m, n, 0, t0, &r);
+    return ap_infer_set(m, n, 0, t0, &r);
 }
 
 ap_status infer_reduce(ap_module *m, ap_node n)
@@ -132,7 +132,7 @@ ap_status infer_reduce(ap_module *m, ap_node n)
         return bad_letters(m, n, spec, "argmax and argmin reduce exactly one letter");
     ap_shape_info r;
     AP_TRY(result_shape(m, n, spec, &b, &r));
-    return infer_set(m, n, 0, arg ? AP_I64 : t, &r);
+    return ap_infer_set(m, n, 0, arg ? AP_I64 : t, &r);
 }
 
 ap_status infer_view(ap_module *m, ap_node n)
@@ -150,7 +150,7 @@ ap_status infer_view(ap_module *m, ap_node n)
         AP_TRY(bind_side(m, n, spec, &spec->result, ap_type_shape(m->ctx, given), "result", &b));
     ap_shape_info r;
     AP_TRY(result_shape(m, n, spec, &b, &r));
-    return infer_set(m, n, 0, ap_type_dtype(m->ctx, ap_value_type(m, node->in[0])), &r);
+    return ap_infer_set(m, n, 0, ap_type_dtype(m->ctx, ap_value_type(m, node->in[0])), &r);
 }
 
 ap_status infer_gather(ap_module *m, ap_node n)
@@ -176,5 +176,5 @@ ap_status infer_gather(ap_module *m, ap_node n)
     }
     ap_shape_info r;
     AP_TRY(result_shape(m, n, spec, &b, &r));
-    return infer_set(m, n, 0, ap_type_dtype(m->ctx, ap_value_type(m, node->in[0])), &r);
+    return ap_infer_set(m, n, 0, ap_type_dtype(m->ctx, ap_value_type(m, node->in[0])), &r);
 }

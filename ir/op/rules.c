@@ -38,7 +38,7 @@ static void letters_of_side(ap_rule *out, int8_t letter_of[AP_SPEC_LETTERS], con
                             const ap_shape_info *s, int8_t row[AP_MAX_FACTORS])
 {
     for (int f = 0; f < side->nletters; f++) {
-        int l = letter_index(side->letter[f]);
+        int l = ap_letter_index(side->letter[f]);
         if (letter_of[l] == AP_RULE_NONE)
             letter_of[l] = add_letter(out, AP_LETTER_PARALLEL, s, f);
         row[f] = letter_of[l];
@@ -61,7 +61,7 @@ static void mark_reduced(ap_rule *out, const ap_spec *spec, const int8_t letter_
 {
     const ap_spec_side *side = &spec->operand[operand];
     for (int f = 0; f < side->nletters; f++) {
-        int8_t l = letter_of[letter_index(side->letter[f])];
+        int8_t l = letter_of[ap_letter_index(side->letter[f])];
         if (l != AP_RULE_NONE && ap_spec_side_find(&spec->result, side->letter[f]) < 0)
             out->kind[l] = kind;
     }
@@ -197,7 +197,7 @@ void rule_concat(const ap_module *m, ap_node n, ap_rule *out)
 {
     const ap_node_info *node = ap_node_at(m, n);
     const ap_shape_info *s = ap_value_shape(m, node->in[0]), *r = ap_value_shape(m, node->out[0]);
-    bool stacks = concat_stacks(m, n);
+    bool stacks = ap_concat_stacks(m, n);
     for (int d = 0; d < s->rank; d++) {
         if (d == node->u.concat.dim && !stacks)
             continue;
