@@ -37,7 +37,7 @@ static ap_status draw(ap_ctx *ctx, ap_arena *arena, const ap_shape_info *shape, 
         if (ap_dtype_is_float(dtype))
             x.f = next_normal(state);
         else
-            x.i = (int64_t)(next_random(state) % (dtype == AP_BOOL ? 2 : 8));
+            x.i = (int64_t)(next_random(state) % 2);
         out->at[i] = ap_scalar_round(dtype, x);
     }
     return AP_OK;

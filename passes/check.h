@@ -13,7 +13,7 @@ typedef struct ap_check {
     double tolerance; /* largest |a-b| over the output's scale */
 } ap_check;
 
-/* Draws inputs for the function (floats normal with a fixed seed; integers from 0 up to 7, so that they can index) and
+/* Draws inputs for the function (floats normal with a fixed seed; integers 0 or 1, so that they can index any table) and
  * evaluates it. `input` may be given by the caller instead (NULL: draw). */
 ap_status ap_check_init(ap_ctx *ctx, ap_module *m, const ap_tensor *input, ap_check *out);
 void ap_check_deinit(ap_check *c);

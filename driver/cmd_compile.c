@@ -1,0 +1,136 @@
+/* compile: model -> folder. The folder is made beside its final name and renamed when all is done. */
+#include "driver/commands.h"
+
+#include "backend/backend.h"
+#include "driver/plan_file.h"
+#include "driver/process.h"
+#include "ir/base/file.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static ap_status only(ap_ctx *ctx, const char *option, const char *value, const char *supported)
+{
+    if (value && strcmp(value, supported) != 0)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--%s: this build supports '%s' only, not '%s'", option, supported, value);
+    return AP_OK;
+}
+
+static ap_status check_options(ap_ctx *ctx, const ap_options *opt)
+{
+    AP_TRY(only(ctx, "target", opt->target, "cpu"));
+    AP_TRY(only(ctx, "codegen", opt->codegen, "c"));
+    return only(ctx, "weights", opt->weights, "copy");
+}
+
+static ap_status write_text(ap_ctx *ctx, const char *dir, const char *file, const char *text)
+{
+    const char *path = ap_name_str(ctx, ap_name_format(ctx, "%s/%s", dir, file));
+    return ap_file_write(ctx, path, text, strlen(text));
+}
+
+static ap_status write_plan(ap_ctx *ctx, ap_job *job, const char *dir)
+{
+    const char *json, *text, *slash = strrchr(job->opt->subject, '/');
+    AP_TRY(ap_plan_file_text(job, &json));
+    AP_TRY(write_text(ctx, dir, "plan.json", json));
+    AP_TRY(ap_plan_report(ctx, job->m, &job->planning.cluster, &job->result, slash ? slash + 1 : job->opt->subject,
+                          job->digest, &text));
+    return write_text(ctx, dir, "plan.txt", text);
+}
+
+ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir)
+{
+    const char *name, *include = NULL, *lib = NULL, *slash = strrchr(job->opt->subject, '/');
+    AP_TRY(ap_job_name(ctx, job->opt, &name));
+    if (!job->opt->emit_only)
+        AP_TRY(ap_find_runtime(ctx, &include, &lib));
+    AP_TRY(ap_job_normalise(job));
+    AP_TRY(ap_job_plan(job));
+    AP_TRY(write_plan(ctx, job, dir));
+    ap_local *local;
+    AP_TRY(ap_job_lower(job, name, &local));
+    const char *header = ap_name_str(
+        ctx, ap_name_format(ctx, "Made by autopar %s from %s.", AP_VERSION, slash ? slash + 1 : job->opt->subject));
+    AP_TRY(ap_backend_c_emit(ctx, local, &(ap_backend_options){.dir = dir, .name = name, .header = header}));
+    if (job->opt->emit_only)
+        return AP_OK;
+    return ap_backend_c_build(ctx, dir, name, include, lib, job->opt->march ? job->opt->march : "native");
+}
+
+static void print_result(const ap_job *job, const char *dir)
+{
+    const ap_plan_result *r = &job->result;
+    if (job->opt->quiet)
+        return;
+    printf("%s: %d device(s), predicted %.3f ms, %.3f MB per device, %.1f %% of contraction FLOPs sharded, gap %g\n",
+           dir, ap_mesh_size(&job->m->meshes.at[0]), (double)r->cost_ps * 1e-9, (double)r->peak_bytes * 1e-6,
+           100 * r->sharded_flops_fraction,
+           r->cost_ps > 0 ? (double)(r->cost_ps - r->bound_ps) / (double)r->cost_ps : 0.0);
+}
+
+/* The new folder takes the place of the old one, if any. */
+static ap_status move_into_place(ap_ctx *ctx, const char *part, const char *dir, bool replace)
+{
+    const char *old = ap_name_str(ctx, ap_name_format(ctx, "%s.old%ld", dir, (long)getpid()));
+    if (replace && rename(dir, old) != 0)
+        return ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot be replaced: %s", dir, strerror(errno));
+    if (rename(part, dir) != 0) {
+        int e = errno;
+        if (replace)
+            rename(old, dir);
+        return ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot be made: %s", dir, strerror(e));
+    }
+    return replace ? ap_dir_remove(ctx, old) : AP_OK;
+}
+
+/* Without trailing slashes; "." and ".." name no folder that we could make. */
+static ap_status output_dir(ap_ctx *ctx, const ap_options *opt, const char **out)
+{
+    if (!opt->output)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "compile: -o DIR is missing");
+    size_t n = strlen(opt->output);
+    while (n > 1 && opt->output[n - 1] == '/')
+        n--;
+    *out = ap_arena_strndup(&ctx->arena, opt->output, n);
+    const char *slash = strrchr(*out, '/'), *last = slash ? slash + 1 : *out;
+    if (!*last || strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "-o: '%s' is not a folder that can be made", opt->output);
+    return AP_OK;
+}
+
+ap_status ap_cmd_compile(ap_ctx *ctx, const ap_options *opt)
+{
+    const char *dir;
+    AP_TRY(output_dir(ctx, opt, &dir));
+    AP_TRY(check_options(ctx, opt));
+    struct stat st;
+    bool exists = lstat(dir, &st) == 0;
+    if (exists && (!opt->force || !S_ISDIR(st.st_mode)))
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "%s: exists%s", dir,
+                       S_ISDIR(st.st_mode) ? " (--force replaces it)" : " and is no folder");
+    ap_job job;
+    ap_status s = ap_job_import(ctx, opt, false, &job);
+    const char *part = ap_name_str(ctx, ap_name_format(ctx, "%s.part%ld", dir, (long)getpid()));
+    if (s == AP_OK)
+        s = ap_dir_make(ctx, part);
+    if (s == AP_OK) {
+        s = ap_compile_into(ctx, &job, part);
+        if (s == AP_OK)
+            s = move_into_place(ctx, part, dir, exists);
+        if (s != AP_OK)
+            ap_dir_remove(ctx, part);
+    }
+    if (s == AP_OK && opt->json) {
+        const char *text;
+        s = ap_json_text(ctx, ap_plan_json(&job, true), &text);
+        if (s == AP_OK)
+            printf("%s\n", text);
+    } else if (s == AP_OK) {
+        print_result(&job, dir);
+    }
+    ap_job_deinit(&job);
+    return s;
+}

@@ -1,0 +1,122 @@
+/* dump: a plan as text or JSON, or the program in one of its states as IR. */
+#include "driver/commands.h"
+
+#include "driver/plan_file.h"
+#include "ir/base/file.h"
+#include "ir/text_form.h"
+#include "passes/plan.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+static const char *const states[] = {"imported", "normal", "planned", "explicit", "local"};
+enum { IMPORTED, NORMAL, PLANNED, EXPLICIT, LOCAL, NSTATES };
+
+static ap_status find_state(ap_ctx *ctx, const char *name, int fallback, int *out)
+{
+    *out = fallback;
+    if (!name)
+        return AP_OK;
+    for (int i = 0; i < NSTATES; i++)
+        if (strcmp(states[i], name) == 0) {
+            *out = i;
+            return AP_OK;
+        }
+    return ap_fail(ctx, AP_ERR_USAGE, 0, "--state: imported, normal, planned, explicit or local, not '%s'", name);
+}
+
+static void print_module(ap_ctx *ctx, const ap_module *m)
+{
+    ap_text t;
+    ap_text_init(&t, &ctx->scratch);
+    ap_module_print(m, &t);
+    fputs(ap_text_str(&t), stdout);
+}
+
+static ap_status print_lowered(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const char *name, int state)
+{
+    if (state >= EXPLICIT)
+        AP_TRY(ap_explicit_run(ctx, m, c));
+    if (state < LOCAL) {
+        print_module(ctx, m);
+        return AP_OK;
+    }
+    ap_local *local;
+    AP_TRY(ap_lower_local(ctx, m, name, &local));
+    ap_text t;
+    ap_text_init(&t, &ctx->scratch);
+    ap_local_print(local, &t);
+    fputs(ap_text_str(&t), stdout);
+    return AP_OK;
+}
+
+static ap_status dump_plan(ap_ctx *ctx, const ap_options *opt, const char *format)
+{
+    ap_plan_file f;
+    AP_TRY(ap_plan_file_read(ctx, opt->subject, &f));
+    if (strcmp(format, "json") == 0) {
+        struct stat st;
+        bool dir = stat(opt->subject, &st) == 0 && S_ISDIR(st.st_mode);
+        const char *path = dir ? ap_name_str(ctx, ap_name_format(ctx, "%s/plan.json", opt->subject)) : opt->subject;
+        ap_file file;
+        AP_TRY(ap_file_map(ctx, path, &file));
+        fwrite(file.data, 1, (size_t)file.size, stdout);
+        printf("\n");
+        ap_file_unmap(&file);
+        return AP_OK;
+    }
+    int state;
+    AP_TRY(find_state(ctx, opt->state, PLANNED, &state));
+    if (state < PLANNED)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--state: a plan holds states planned, explicit and local");
+    if (strcmp(format, "ir") == 0)
+        return print_lowered(ctx, f.m, &f.cluster, "model", state);
+    const char *text;
+    AP_TRY(ap_plan_report(ctx, f.m, &f.cluster, &f.result, f.model, f.digest, &text));
+    fputs(text, stdout);
+    return AP_OK;
+}
+
+static ap_status dump_model(ap_ctx *ctx, const ap_options *opt, const char *format, ap_job *job)
+{
+    int state;
+    AP_TRY(find_state(ctx, opt->state, strcmp(format, "ir") == 0 ? IMPORTED : PLANNED, &state));
+    AP_TRY(ap_job_import(ctx, opt, true, job));
+    if (state >= NORMAL)
+        AP_TRY(ap_job_normalise(job));
+    if (state >= PLANNED)
+        AP_TRY(ap_job_plan(job));
+    const char *text;
+    if (strcmp(format, "json") == 0) {
+        AP_TRY(ap_plan_file_text(job, &text));
+        printf("%s\n", text);
+        return AP_OK;
+    }
+    if (strcmp(format, "ir") == 0) {
+        AP_TRY(ap_job_name(ctx, opt, &text));
+        return print_lowered(ctx, job->m, &job->planning.cluster, text, state);
+    }
+    const char *slash = strrchr(opt->subject, '/');
+    AP_TRY(ap_plan_report(ctx, job->m, &job->planning.cluster, &job->result, slash ? slash + 1 : opt->subject,
+                          job->digest, &text));
+    fputs(text, stdout);
+    return AP_OK;
+}
+
+ap_status ap_cmd_dump(ap_ctx *ctx, const ap_options *opt)
+{
+    const char *end = strrchr(opt->subject, '.');
+    struct stat st;
+    bool plan = (end && strcmp(end, ".json") == 0) || (stat(opt->subject, &st) == 0 && S_ISDIR(st.st_mode));
+    const char *format = opt->format ? opt->format : plan ? "text" : "ir";
+    if (strcmp(format, "text") != 0 && strcmp(format, "json") != 0 && strcmp(format, "ir") != 0)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--format: text, json or ir, not '%s'", format);
+    if (opt->state && strcmp(format, "ir") != 0)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--state belongs to --format ir");
+    if (plan)
+        return dump_plan(ctx, opt, format);
+    ap_job job = {0};
+    ap_status s = dump_model(ctx, opt, format, &job);
+    ap_job_deinit(&job);
+    return s;
+}

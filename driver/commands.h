@@ -1,0 +1,17 @@
+/* The commands; each returns the exit code's status and prints its results on standard output. */
+#ifndef AP_DRIVER_COMMANDS_H
+#define AP_DRIVER_COMMANDS_H
+
+#include "driver/job.h"
+
+ap_status ap_cmd_compile(ap_ctx *ctx, const ap_options *opt);
+ap_status ap_cmd_plan(ap_ctx *ctx, const ap_options *opt);
+ap_status ap_cmd_run(ap_ctx *ctx, const ap_options *opt);
+ap_status ap_cmd_check(ap_ctx *ctx, const ap_options *opt);
+ap_status ap_cmd_dump(ap_ctx *ctx, const ap_options *opt);
+ap_status ap_cmd_info(ap_ctx *ctx, const ap_options *opt);
+
+/* Everything of `compile` into an existing folder `dir`. */
+ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir);
+
+#endif

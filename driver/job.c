@@ -1,0 +1,250 @@
+/* Import, normalise, plan, lower: the road of DESIGN §3 as the commands walk it. */
+#include "driver/job.h"
+
+#include "driver/plan_file.h"
+#include "frontend/tensor.h"
+#include "ir/base/file.h"
+#include "ir/base/text.h"
+#include "passes/plan.h"
+
+#include <ctype.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+ap_status ap_file_digest(ap_ctx *ctx, const char *path, char out[33])
+{
+    ap_file f;
+    AP_TRY(ap_file_map(ctx, path, &f));
+    XXH128_hash_t h = XXH3_128bits(f.data, (size_t)f.size);
+    ap_file_unmap(&f);
+    snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+    return AP_OK;
+}
+
+ap_status ap_job_name(ap_ctx *ctx, const ap_options *opt, const char **out)
+{
+    const char *s = opt->name;
+    if (!s) {
+        const char *slash = strrchr(opt->subject, '/');
+        char *name = ap_arena_strdup(&ctx->arena, slash ? slash + 1 : opt->subject);
+        char *dot = strrchr(name, '.');
+        if (dot && dot != name)
+            *dot = 0;
+        for (char *c = name; *c; c++)
+            if (!isalnum((unsigned char)*c))
+                *c = '_';
+        s = isdigit((unsigned char)*name) || !*name ? ap_name_str(ctx, ap_name_format(ctx, "m%s", name)) : name;
+    }
+    bool ok = *s && !isdigit((unsigned char)*s);
+    for (const char *c = s; *c; c++)
+        ok = ok && (isalnum((unsigned char)*c) || *c == '_');
+    if (!ok || strlen(s) > 64)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--name: '%s' is not a C identifier of at most 64 characters", s);
+    *out = s;
+    return AP_OK;
+}
+
+/* ---- import ---- */
+
+static ap_status read_dims(ap_ctx *ctx, const ap_options *opt, ap_import_options *io)
+{
+    ap_dim_binding *dim = AP_NEW_ARRAY(&ctx->arena, ap_dim_binding, opt->dim.item.len);
+    for (uint32_t i = 0; i < opt->dim.item.len; i++) {
+        const char *s = opt->dim.item.at[i], *eq = strrchr(s, '=');
+        if (!eq || eq == s)
+            return ap_fail(ctx, AP_ERR_USAGE, 0, "--dim: '%s' is not NAME=SIZE", s);
+        if (strchr(eq, ','))
+            return ap_fail(ctx, AP_ERR_USAGE, 0, "--dim: one size per dimension, '%s' gives several", s);
+        dim[i].name = ap_arena_strndup(&ctx->arena, s, (size_t)(eq - s));
+        AP_TRY(ap_option_int(ctx, "dim", eq + 1, 0, INT64_MAX, &dim[i].size));
+        for (uint32_t k = 0; k < i; k++)
+            if (strcmp(dim[k].name, dim[i].name) == 0 && dim[k].size != dim[i].size)
+                return ap_fail(ctx, AP_ERR_USAGE, 0, "--dim: '%s' is given two sizes", dim[i].name);
+    }
+    io->ndims = opt->dim.item.len;
+    io->dim = dim;
+    return AP_OK;
+}
+
+/* input_0.pb, input_1.pb, ... of a test data set, with their contents: inputs of the passes' check. */
+static ap_status read_data_set(ap_ctx *ctx, const char *dir, uint32_t *out_n, ap_tensor **out)
+{
+    AP_VEC(ap_tensor) tensors = {0};
+    for (uint32_t i = 0;; i++) {
+        const char *path = ap_name_str(ctx, ap_name_format(ctx, "%s/input_%u.pb", dir, i));
+        struct stat st;
+        if (stat(path, &st) != 0)
+            break;
+        ap_tensor t;
+        AP_TRY(ap_onnx_tensor_load(ctx, path, &ctx->arena, &t));
+        ap_vec_push(&ctx->arena, &tensors, t);
+    }
+    if (tensors.len == 0)
+        return ap_fail(ctx, AP_ERR_ENV, 0, "%s: no input_0.pb there", dir);
+    *out_n = tensors.len;
+    *out = tensors.at;
+    return AP_OK;
+}
+
+static void shapes_of(ap_ctx *ctx, const ap_tensor *t, uint32_t n, ap_import_options *io)
+{
+    ap_input_shape *shape = AP_NEW_ARRAY(&ctx->arena, ap_input_shape, n);
+    for (uint32_t i = 0; i < n; i++) {
+        shape[i].index = i;
+        shape[i].rank = (uint32_t)ap_shape_dims(&t[i].shape, shape[i].dim);
+    }
+    io->nshapes = n;
+    io->shape = shape;
+}
+
+ap_status ap_job_import(ap_ctx *ctx, const ap_options *opt, bool weights_absent, ap_job *out)
+{
+    memset(out, 0, sizeof *out);
+    out->ctx = ctx;
+    out->opt = opt;
+    ap_import_options io = {.weights_absent = weights_absent};
+    AP_TRY(read_dims(ctx, opt, &io));
+    uint32_t ninputs = 0;
+    ap_tensor *input = NULL;
+    if (opt->shapes_from) {
+        AP_TRY(read_data_set(ctx, opt->shapes_from, &ninputs, &input));
+        shapes_of(ctx, input, ninputs, &io);
+    }
+    AP_TRY(ap_onnx_import(ctx, opt->subject, &io, &out->m, &out->info));
+    AP_TRY(ap_file_digest(ctx, opt->subject, out->digest));
+    if (!opt->check_passes)
+        return AP_OK;
+    if (input && ninputs != out->m->funcs.at[0].narguments)
+        return ap_fail(ctx, AP_ERR_MODEL, 0, "%s: %u inputs, the model has %u", opt->shapes_from, ninputs,
+                       out->m->funcs.at[0].narguments);
+    AP_TRY(ap_check_init(ctx, out->m, input, &out->check));
+    out->checking = true;
+    return ap_check_after(&out->check, ctx, "import", out->m);
+}
+
+void ap_job_deinit(ap_job *job)
+{
+    if (job->checking)
+        ap_check_deinit(&job->check);
+    job->checking = false;
+}
+
+static ap_status checked(ap_job *job, const char *pass)
+{
+    return job->checking ? ap_check_after(&job->check, job->ctx, pass, job->m) : AP_OK;
+}
+
+ap_status ap_job_normalise(ap_job *job)
+{
+    ap_pass_hook hook = {.after = ap_check_after, .user = &job->check};
+    return ap_passes_run(job->ctx, job->m, AP_PASSES_NORMAL, job->checking ? &hook : NULL);
+}
+
+/* ---- planning ---- */
+
+static ap_status read_mesh(ap_ctx *ctx, const char *text, int64_t devices, ap_mesh_info *out)
+{
+    *out = (ap_mesh_info){.name = ap_name_make(ctx, "m"), .naxes = 1};
+    out->axis_name[0] = ap_name_make(ctx, "x");
+    out->axis_size[0] = (int32_t)devices;
+    if (!text || strcmp(text, "auto") == 0)
+        return AP_OK;
+    const char *eq = strchr(text, '=');
+    if (eq) {
+        for (const char *c = text; c < eq; c++)
+            if (!isalnum((unsigned char)*c) && *c != '_')
+                return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: '%.*s' is not a name", (int)(eq - text), text);
+        if (eq == text || isdigit((unsigned char)*text))
+            return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: '%s' is not N or NAME=N", text);
+        out->axis_name[0] = ap_name_make_n(ctx, text, (size_t)(eq - text));
+    }
+    if (strchr(text, ',') || (!eq && strchr(text, 'x')))
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: meshes of one axis are supported, '%s' has more", text);
+    int64_t size;
+    AP_TRY(ap_option_int(ctx, "mesh", eq ? eq + 1 : text, 1, 1 << 20, &size));
+    if (size != devices)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: '%s' has %lld devices, %lld are there", text, (long long)size,
+                       (long long)devices);
+    return AP_OK;
+}
+
+static ap_status read_planning(ap_job *job)
+{
+    ap_ctx *ctx = job->ctx;
+    const ap_options *opt = job->opt;
+    ap_plan_options *p = &job->planning;
+    int64_t devices = 1;
+    if (opt->devices && opt->cluster)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--devices and --cluster exclude each other");
+    if (opt->devices)
+        AP_TRY(ap_option_int(ctx, "devices", opt->devices, 1, 1024, &devices));
+    if (opt->cluster) {
+        AP_TRY(ap_cluster_from_preset(ctx, opt->cluster, &p->cluster));
+        devices = (int64_t)p->cluster.hosts * p->cluster.devices_per_host;
+    } else {
+        ap_cluster_local((int32_t)devices, &p->cluster);
+    }
+    AP_TRY(read_mesh(ctx, opt->mesh, devices, &p->mesh));
+    if (opt->memory)
+        AP_TRY(ap_option_bytes(ctx, "memory", opt->memory, &p->memory));
+    if (opt->time_limit)
+        AP_TRY(ap_option_seconds(ctx, "time-limit", opt->time_limit, &p->time_limit));
+    if (opt->split && strcmp(opt->split, "force") != 0)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--split: 'force' is the only choice, not '%s'", opt->split);
+    p->split_force = opt->split != NULL;
+    if (opt->pin) {
+        p->pin_file = opt->pin;
+        AP_TRY(ap_pins_read(ctx, opt->pin, &p->npins, &p->pin));
+    }
+    return AP_OK;
+}
+
+/* The planner's own figures against a pricing that shares no code with it. */
+static ap_status reevaluate(ap_job *job)
+{
+    ap_plan_result again;
+    AP_TRY(ap_plan_evaluate(job->ctx, job->m, &job->planning.cluster, &again));
+    if (again.cost_ps != job->result.cost_ps || again.peak_bytes != job->result.peak_bytes)
+        return ap_fail(job->ctx, AP_ERR_BUG, 0,
+                       "the plan was priced at %lld ps and %lld bytes, its types say %lld ps and %lld bytes",
+                       (long long)job->result.cost_ps, (long long)job->result.peak_bytes, (long long)again.cost_ps,
+                       (long long)again.peak_bytes);
+    return AP_OK;
+}
+
+static ap_status use_plan(ap_job *job)
+{
+    ap_plan_file f;
+    AP_TRY(ap_plan_file_read(job->ctx, job->opt->plan, &f));
+    if (strcmp(f.digest, job->digest) != 0)
+        return ap_error(job->ctx, 0, "%s: made for another model (digest %s, this one has %s)", job->opt->plan,
+                        f.digest, job->digest);
+    f.m->folder = job->m->folder;
+    job->m = f.m;
+    job->planning.cluster = f.cluster;
+    job->result = f.result;
+    return AP_OK;
+}
+
+ap_status ap_job_plan(ap_job *job)
+{
+    if (job->opt->plan) {
+        AP_TRY(use_plan(job));
+    } else {
+        AP_TRY(read_planning(job));
+        AP_TRY(ap_pass_plan(job->ctx, job->m, &job->planning, &job->result));
+    }
+    AP_TRY(reevaluate(job));
+    ap_arena_reset(&job->ctx->scratch);
+    return checked(job, "plan");
+}
+
+ap_status ap_job_lower(ap_job *job, const char *name, ap_local **out)
+{
+    AP_TRY(ap_explicit_run(job->ctx, job->m, &job->planning.cluster));
+    AP_TRY(checked(job, "explicit"));
+    AP_TRY(ap_lower_local(job->ctx, job->m, name, out));
+    ap_arena_reset(&job->ctx->scratch);
+    return job->checking ? ap_check_local(&job->check, job->ctx, *out) : AP_OK;
+}

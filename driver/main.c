@@ -1,0 +1,75 @@
+/* autopar: arguments in, exit code out. Every diagnostic is printed here and nowhere else. */
+#include "driver/commands.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static ap_status run_help(ap_ctx *ctx, const ap_options *opt)
+{
+    if (!opt->subject) {
+        ap_help_print(stdout, AP_CMD_COUNT);
+        return AP_OK;
+    }
+    for (int c = 0; c < AP_CMD_COUNT; c++)
+        if (strcmp(ap_command_str((ap_command)c), opt->subject) == 0) {
+            ap_help_print(stdout, (ap_command)c);
+            return AP_OK;
+        }
+    return ap_fail(ctx, AP_ERR_USAGE, 0, "unknown command '%s' (see `autopar help`)", opt->subject);
+}
+
+static void print_version(void)
+{
+    printf("autopar %s\ntargets: cpu; code generators: c; communicators: local\nlibraries: protobuf-c, GLPK, OpenBLAS, "
+           "cJSON, xxHash\n",
+           AP_VERSION);
+}
+
+static ap_status run(ap_ctx *ctx, int argc, char **argv)
+{
+    static ap_status (*const commands[AP_CMD_COUNT])(ap_ctx *, const ap_options *) = {
+        [AP_CMD_COMPILE] = ap_cmd_compile, [AP_CMD_PLAN] = ap_cmd_plan, [AP_CMD_RUN] = ap_cmd_run,
+        [AP_CMD_CHECK] = ap_cmd_check,     [AP_CMD_DUMP] = ap_cmd_dump, [AP_CMD_INFO] = ap_cmd_info,
+        [AP_CMD_HELP] = run_help,
+    };
+    ap_options opt;
+    AP_TRY(ap_options_parse(ctx, argc, argv, &opt));
+    if (opt.version) {
+        print_version();
+        return AP_OK;
+    }
+    if (opt.help) {
+        ap_help_print(stdout, argc > 1 && argv[1][0] == '-' ? AP_CMD_COUNT : opt.command);
+        return AP_OK;
+    }
+    return commands[opt.command](ctx, &opt);
+}
+
+/* Apart from main, so that no local of the caller of setjmp changes after it. */
+static ap_status run_guarded(ap_ctx *ctx, int argc, char **argv)
+{
+    jmp_buf out_of_memory;
+    if (setjmp(*ap_ctx_guard(ctx, &out_of_memory)) != 0) {
+        fputs("autopar: out of memory\n", stderr);
+        return AP_ERR_ENV;
+    }
+    return run(ctx, argc, argv);
+}
+
+int main(int argc, char **argv)
+{
+    ap_ctx *ctx = ap_ctx_create();
+    if (!ctx) {
+        fputs("autopar: out of memory\n", stderr);
+        return AP_ERR_ENV;
+    }
+    ap_status s = run_guarded(ctx, argc, argv);
+    for (uint32_t i = 0; i < ctx->diags.len; i++)
+        fprintf(stderr, "autopar: %s\n", ap_diag_str(ctx, &ctx->diags.at[i]));
+    if (fflush(stdout) != 0 && s == AP_OK) {
+        fputs("autopar: cannot write to standard output\n", stderr);
+        s = AP_ERR_ENV;
+    }
+    ap_ctx_release(ctx);
+    return (int)s;
+}

@@ -1,0 +1,238 @@
+/* Writing and reading plan.json. */
+#include "driver/plan_file.h"
+
+#include "ir/base/file.h"
+#include "ir/text_form.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define PLAN_SCHEMA 1
+
+static double seconds(int64_t ps)
+{
+    return (double)ps * 1e-12;
+}
+
+ap_status ap_json_text(ap_ctx *ctx, cJSON *json, const char **out)
+{
+    char *s = json ? cJSON_Print(json) : NULL;
+    cJSON_Delete(json);
+    if (!s)
+        return ap_fail(ctx, AP_ERR_ENV, 0, "out of memory");
+    *out = ap_arena_strdup(&ctx->arena, s);
+    cJSON_free(s);
+    return AP_OK;
+}
+
+static uint32_t count_nodes(const ap_module *m)
+{
+    uint32_t n = 0;
+    for (ap_node i = 0; i < m->nodes.len; i++)
+        n += m->nodes.at[i].block != AP_NONE && m->nodes.at[i].nout > 0;
+    return n;
+}
+
+static cJSON *stage_json(const ap_job *job)
+{
+    const ap_mesh_info *mesh = &job->m->meshes.at[0];
+    cJSON *stage = cJSON_CreateObject(), *ranks = cJSON_AddArrayToObject(stage, "ranks");
+    for (int32_t r = 0; r < ap_mesh_size(mesh); r++)
+        cJSON_AddItemToArray(ranks, cJSON_CreateNumber(mesh->first_rank + r));
+    cJSON *axes = cJSON_AddObjectToObject(stage, "mesh");
+    for (int a = 0; a < mesh->naxes; a++)
+        cJSON_AddNumberToObject(axes, ap_name_str(job->ctx, mesh->axis_name[a]), mesh->axis_size[a]);
+    cJSON_AddNumberToObject(stage, "nodes", count_nodes(job->m));
+    cJSON_AddNumberToObject(stage, "seconds", seconds(job->result.cost_ps));
+    cJSON_AddNumberToObject(stage, "peak_bytes", (double)job->result.peak_bytes);
+    return stage;
+}
+
+static double gap_of(const ap_plan_result *r)
+{
+    return r->cost_ps > 0 ? (double)(r->cost_ps - r->bound_ps) / (double)r->cost_ps : 0;
+}
+
+cJSON *ap_plan_json(const ap_job *job, bool with_time)
+{
+    const ap_plan_result *r = &job->result;
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddNumberToObject(o, "seconds", seconds(r->cost_ps));
+    cJSON_AddNumberToObject(o, "bound", seconds(r->bound_ps));
+    cJSON_AddNumberToObject(o, "gap", gap_of(r));
+    cJSON_AddStringToObject(o, "proof", r->proof ? r->proof : "");
+    if (with_time)
+        cJSON_AddNumberToObject(o, "planning_seconds", r->planning_seconds);
+    cJSON_AddNumberToObject(o, "compute_seconds", seconds(r->compute_ps));
+    cJSON_AddNumberToObject(o, "communication_seconds", seconds(r->communication_ps));
+    cJSON_AddNumberToObject(o, "sharded_flops_fraction", r->sharded_flops_fraction);
+    cJSON_AddNumberToObject(o, "peak_bytes", (double)r->peak_bytes);
+    cJSON_AddNumberToObject(o, "parameter_bytes", (double)r->param_bytes);
+    cJSON_AddNumberToObject(o, "microbatches", 1);
+    cJSON_AddStringToObject(o, "schedule", "inference");
+    cJSON_AddNumberToObject(o, "variables", r->variables);
+    cJSON_AddNumberToObject(o, "strategies", r->strategies);
+    cJSON_AddNumberToObject(o, "edges", r->edges);
+    cJSON_AddItemToArray(cJSON_AddArrayToObject(o, "stages"), stage_json(job));
+    return o;
+}
+
+/* ---- exact integers: as decimal texts, because a JSON number is a double for many readers ---- */
+
+static void add_int(cJSON *o, const char *key, int64_t v)
+{
+    char s[32];
+    snprintf(s, sizeof s, "%lld", (long long)v);
+    cJSON_AddStringToObject(o, key, s);
+}
+
+static ap_status get_int(ap_ctx *ctx, const char *path, const cJSON *o, const char *key, int64_t *out)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
+    char *end = NULL;
+    if (cJSON_IsString(v))
+        *out = strtoll(v->valuestring, &end, 10);
+    if (!end || end == v->valuestring || *end)
+        return ap_error(ctx, 0, "%s: \"%s\" is missing or no integer", path, key);
+    return AP_OK;
+}
+
+static ap_status get_string(ap_ctx *ctx, const char *path, const cJSON *o, const char *key, const char **out)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
+    if (!cJSON_IsString(v))
+        return ap_error(ctx, 0, "%s: \"%s\" is missing or no text", path, key);
+    *out = ap_arena_strdup(&ctx->arena, v->valuestring);
+    return AP_OK;
+}
+
+/* The fields of a cluster and of a result that are whole numbers. */
+#define CLUSTER_INTS(X)                                                                                                \
+    X(vector_flops_per_second)                                                                                         \
+    X(memory_bytes_per_second)                                                                                         \
+    X(memory_bytes) X(launch_ps) X(inside.latency_ps) X(inside.bytes_per_second) X(between.latency_ps)                 \
+        X(between.bytes_per_second)
+#define RESULT_INTS(X) X(cost_ps) X(bound_ps) X(compute_ps) X(communication_ps) X(peak_bytes) X(param_bytes)
+
+static cJSON *cluster_json(const ap_cluster *c)
+{
+    cJSON *o = cJSON_CreateObject(), *flops = NULL;
+    cJSON_AddStringToObject(o, "name", c->name);
+    add_int(o, "hosts", c->hosts);
+    add_int(o, "devices_per_host", c->devices_per_host);
+    char efficiency[64];
+    snprintf(efficiency, sizeof efficiency, "%a", c->contract_efficiency);
+    cJSON_AddStringToObject(o, "contract_efficiency", efficiency);
+#define X(f) add_int(o, #f, c->f);
+    CLUSTER_INTS(X)
+#undef X
+    flops = cJSON_AddObjectToObject(o, "flops_per_second");
+    for (int t = 1; t < AP_DTYPE_COUNT; t++)
+        if (c->flops_per_second[t])
+            add_int(flops, ap_dtype_str((ap_dtype)t), c->flops_per_second[t]);
+    return o;
+}
+
+static ap_status read_cluster(ap_ctx *ctx, const char *path, const cJSON *o, ap_cluster *c)
+{
+    int64_t hosts, devices;
+    const char *efficiency;
+    AP_TRY(get_string(ctx, path, o, "name", &c->name));
+    AP_TRY(get_int(ctx, path, o, "hosts", &hosts));
+    AP_TRY(get_int(ctx, path, o, "devices_per_host", &devices));
+    AP_TRY(get_string(ctx, path, o, "contract_efficiency", &efficiency));
+    c->contract_efficiency = strtod(efficiency, NULL);
+    if (hosts < 1 || devices < 1 || hosts > 1 << 20 || devices > 1 << 20 || !(c->contract_efficiency > 0))
+        return ap_error(ctx, 0, "%s: the cluster makes no sense", path);
+    c->hosts = (int32_t)hosts;
+    c->devices_per_host = (int32_t)devices;
+#define X(f) AP_TRY(get_int(ctx, path, o, #f, &c->f));
+    CLUSTER_INTS(X)
+#undef X
+    const cJSON *flops = cJSON_GetObjectItemCaseSensitive(o, "flops_per_second");
+    for (int t = 1; t < AP_DTYPE_COUNT; t++)
+        if (cJSON_GetObjectItemCaseSensitive(flops, ap_dtype_str((ap_dtype)t)))
+            AP_TRY(get_int(ctx, path, flops, ap_dtype_str((ap_dtype)t), &c->flops_per_second[t]));
+    if (c->flops_per_second[AP_F32] < 1 || c->vector_flops_per_second < 1 || c->memory_bytes_per_second < 1 ||
+        c->inside.bytes_per_second < 1 || c->between.bytes_per_second < 1)
+        return ap_error(ctx, 0, "%s: the cluster has a rate below 1", path);
+    return AP_OK;
+}
+
+ap_status ap_plan_file_text(ap_job *job, const char **out)
+{
+    ap_ctx *ctx = job->ctx;
+    const char *slash = strrchr(job->opt->subject, '/');
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddNumberToObject(o, "schema", PLAN_SCHEMA);
+    cJSON_AddStringToObject(o, "autopar", AP_VERSION);
+    cJSON *model = cJSON_AddObjectToObject(o, "model");
+    cJSON_AddStringToObject(model, "file", slash ? slash + 1 : job->opt->subject);
+    cJSON_AddStringToObject(model, "digest", job->digest);
+    cJSON_AddItemToObject(o, "cluster", cluster_json(&job->planning.cluster));
+    cJSON_AddItemToObject(o, "predicted", ap_plan_json(job, false));
+    cJSON *exact = cJSON_AddObjectToObject(o, "exact");
+#define X(f) add_int(exact, #f, job->result.f);
+    RESULT_INTS(X)
+#undef X
+    ap_text ir;
+    ap_text_init(&ir, &ctx->scratch);
+    ap_module_print(job->m, &ir);
+    cJSON_AddStringToObject(o, "ir", ap_text_str(&ir));
+    return ap_json_text(ctx, o, out);
+}
+
+static ap_status read_result(ap_ctx *ctx, const char *path, const cJSON *root, ap_plan_result *r)
+{
+    const cJSON *exact = cJSON_GetObjectItemCaseSensitive(root, "exact");
+    const cJSON *predicted = cJSON_GetObjectItemCaseSensitive(root, "predicted");
+#define X(f) AP_TRY(get_int(ctx, path, exact, #f, &r->f));
+    RESULT_INTS(X)
+#undef X
+    const cJSON *fraction = cJSON_GetObjectItemCaseSensitive(predicted, "sharded_flops_fraction");
+    r->sharded_flops_fraction = cJSON_IsNumber(fraction) ? fraction->valuedouble : 0;
+    static const char *const counts[] = {"variables", "strategies", "edges"};
+    uint32_t *into[] = {&r->variables, &r->strategies, &r->edges};
+    for (int i = 0; i < 3; i++) {
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(predicted, counts[i]);
+        *into[i] = cJSON_IsNumber(v) && v->valuedouble >= 0 && v->valuedouble < 4e9 ? (uint32_t)v->valuedouble : 0;
+    }
+    return get_string(ctx, path, predicted, "proof", &r->proof);
+}
+
+static ap_status read_root(ap_ctx *ctx, const char *path, const cJSON *root, ap_plan_file *out)
+{
+    const cJSON *schema = cJSON_GetObjectItemCaseSensitive(root, "schema");
+    if (!cJSON_IsNumber(schema) || schema->valuedouble != PLAN_SCHEMA)
+        return ap_error(ctx, 0, "%s: not a plan of this version of autopar", path);
+    const cJSON *model = cJSON_GetObjectItemCaseSensitive(root, "model");
+    const char *digest, *ir;
+    AP_TRY(get_string(ctx, path, model, "file", &out->model));
+    AP_TRY(get_string(ctx, path, model, "digest", &digest));
+    snprintf(out->digest, sizeof out->digest, "%s", digest);
+    AP_TRY(read_cluster(ctx, path, cJSON_GetObjectItemCaseSensitive(root, "cluster"), &out->cluster));
+    AP_TRY(read_result(ctx, path, root, &out->result));
+    AP_TRY(get_string(ctx, path, root, "ir", &ir));
+    AP_TRY(ap_module_parse(ctx, path, ir, strlen(ir), &out->m));
+    if (out->m->state != AP_STATE_PLANNED || out->m->meshes.len == 0 || out->m->funcs.len == 0)
+        return ap_error(ctx, 0, "%s: the program in it is not in state planned", path);
+    return ap_module_verify(out->m);
+}
+
+ap_status ap_plan_file_read(ap_ctx *ctx, const char *path, ap_plan_file *out)
+{
+    memset(out, 0, sizeof *out);
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        path = ap_name_str(ctx, ap_name_format(ctx, "%s/plan.json", path));
+    ap_file f;
+    AP_TRY(ap_file_map(ctx, path, &f));
+    cJSON *root = cJSON_ParseWithLength((const char *)f.data, (size_t)f.size);
+    ap_file_unmap(&f);
+    if (!root)
+        return ap_error(ctx, 0, "%s: not JSON", path);
+    ap_status s = read_root(ctx, path, root, out);
+    cJSON_Delete(root);
+    return s;
+}

@@ -1,0 +1,32 @@
+/* plan.json: the planned IR as text, the digest of the model, the machine, and the predicted figures. And the
+ * object that `plan --json` prints, which has the same content without the IR. */
+#ifndef AP_DRIVER_PLAN_FILE_H
+#define AP_DRIVER_PLAN_FILE_H
+
+#include "driver/job.h"
+
+#include <cjson/cJSON.h>
+
+typedef struct ap_plan_file {
+    ap_module *m; /* state planned */
+    char digest[33];
+    const char *model; /* name of the model file, without folder */
+    ap_cluster cluster;
+    ap_plan_result result;
+} ap_plan_file;
+
+/* The figures of a plan as one object; `with_time` adds planning_seconds, which differs from run to run. */
+cJSON *ap_plan_json(const ap_job *job, bool with_time);
+/* What goes into plan.json; same plan, same bytes. */
+ap_status ap_plan_file_text(ap_job *job, const char **out);
+/* Reads PLAN.json, or DIR/plan.json. */
+ap_status ap_plan_file_read(ap_ctx *ctx, const char *path, ap_plan_file *out);
+
+/* plan.txt: header, mesh, tensors, nodes, resharding steps, collectives, memory. */
+ap_status ap_plan_report(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const ap_plan_result *r, const char *model,
+                         const char *digest, const char **out);
+
+/* The text of a JSON object, which is released; AP_ERR_ENV when memory is out. */
+ap_status ap_json_text(ap_ctx *ctx, cJSON *json, const char **out);
+
+#endif

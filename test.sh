@@ -1,0 +1,21 @@
+#!/bin/sh
+# Builds autopar twice (debug with sanitizers, release) and runs every test.
+#   ./test.sh            everything
+#   ./test.sh quick      debug build and unit tests only
+# AUTOPAR_DATA names a folder with models and ONNX backend tests (default ../shared); tests that need what is
+# not there take public data from PyPI packages or are skipped with a count and a reason.
+set -eu
+cd "$(dirname "$0")"
+./scripts/setup.sh tests
+AUTOPAR_DATA=${AUTOPAR_DATA:-$PWD/../shared}
+export AUTOPAR_DATA
+
+./scripts/rules.sh
+cmake --preset debug >/dev/null
+cmake --build --preset debug
+ctest --test-dir build/debug --output-on-failure
+[ "${1:-all}" = quick ] && exit 0
+
+cmake --preset release >/dev/null
+cmake --build --preset release
+build/venv/bin/python -m pytest -q -ra -p no:cacheprovider tests

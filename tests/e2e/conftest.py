@@ -1,0 +1,44 @@
+"""Fixtures: the built programs, the data folder, a small driver for the command line."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("AUTOPAR_DATA", ROOT.parent / "shared"))
+
+
+class Autopar:
+    def __init__(self, build):
+        self.path = ROOT / "build" / build / "bin" / "autopar"
+        self.apopt = ROOT / "build" / build / "bin" / "apopt"
+
+    def __call__(self, *args, code=0, cwd=None, env=None):
+        """Runs it; the exit code must be `code`. Returns the finished process."""
+        p = subprocess.run([str(self.path), *map(str, args)], capture_output=True, text=True, cwd=cwd, env=env, timeout=900)
+        assert p.returncode == code, f"exit code {p.returncode}, expected {code}\n{p.stdout}\n{p.stderr}"
+        return p
+
+    def json(self, *args, code=0):
+        return json.loads(self(*args, "--json", code=code).stdout)
+
+
+@pytest.fixture(scope="session")
+def autopar():
+    return Autopar("release")
+
+
+@pytest.fixture(scope="session")
+def autopar_debug():
+    return Autopar("debug")
+
+
+@pytest.fixture(scope="session")
+def models():
+    path = DATA / "models"
+    if not path.is_dir():
+        pytest.skip(f"no models in {DATA} (set AUTOPAR_DATA)")
+    return path
