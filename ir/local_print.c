@@ -1,0 +1,199 @@
+/* A local program as text: one line for a port, parameter, group and instruction; a kernel lists its
+ * operands, loops and scalar operations. docs/ir.md gives the syntax. */
+#include "ir/local_text.h"
+
+#include "ir/print.h"
+
+#include <inttypes.h>
+
+const char *const ap_space_text[AP_SPACE_COUNT] = {"arena", "param", "input", "output"};
+const char *const ap_exchange_text[AP_EXCHANGE_KIND_COUNT] = {"all_gather", "reduce_scatter", "all_reduce",
+                                                              "all_to_all"};
+const char *const ap_sop_text[AP_SOP_KIND_COUNT] = {
+    [AP_SOP_LOAD] = "load",   [AP_SOP_GATHER] = "gather",         [AP_SOP_CONST] = "const",
+    [AP_SOP_INDEX] = "index", [AP_SOP_POINTWISE] = NULL,          [AP_SOP_REDUCE] = "reduce",
+    [AP_SOP_STORE] = "store", [AP_SOP_TEMP_STORE] = "temp_store", [AP_SOP_TEMP_LOAD] = "temp_load",
+};
+
+void ap_local_print_list(ap_text *out, int n, const int64_t *at)
+{
+    ap_text_add(out, "[");
+    for (int i = 0; i < n; i++)
+        ap_text_addf(out, "%s%" PRId64, i ? "," : "", at[i]);
+    ap_text_add(out, "]");
+}
+
+static const char *dtype_text(ap_dtype t)
+{
+    return t > AP_DTYPE_NONE && t < AP_DTYPE_COUNT ? ap_dtype_str(t) : "?";
+}
+
+/* "128*tp - 3"; `tail`: every term with its sign, nothing for zero: "+128*tp-3" */
+static void print_affine(const ap_local *p, const ap_affine *a, bool tail, ap_text *out)
+{
+    bool begun = tail;
+    for (int i = 0; i < p->naxes; i++) {
+        if (!a->step[i])
+            continue;
+        ap_text_addf(out, begun ? "%+" PRId64 "*" : "%" PRId64 "*", a->step[i]);
+        ap_print_axis(p->ctx, p->axis_name[i], out);
+        begun = true;
+    }
+    if (a->base || !begun)
+        ap_text_addf(out, begun ? "%+" PRId64 : "%" PRId64, a->base);
+}
+
+static void print_ref(const ap_local *p, const ap_ref *r, ap_text *out)
+{
+    if (r->space == AP_SPACE_ARENA)
+        ap_text_addf(out, "arena(%" PRId64 ")", r->byte_offset);
+    else
+        ap_text_addf(out, "%s(%" PRIu32 ")", r->space < AP_SPACE_COUNT ? ap_space_text[r->space] : "?", r->index);
+    print_affine(p, &r->offset, true, out);
+}
+
+static void print_port(const ap_ctx *ctx, const ap_port *port, ap_text *out)
+{
+    ap_text_add_quoted(out, ap_name_str(ctx, port->name));
+    ap_text_addf(out, " %s", dtype_text(port->dtype));
+    ap_local_print_list(out, port->rank, port->dim);
+}
+
+static void print_param(const ap_local *p, uint32_t i, ap_text *out)
+{
+    const ap_local_param *w = &p->params.at[i];
+    ap_text_addf(out, "param %" PRIu32 " ", i);
+    print_port(p->ctx, &w->port, out);
+    ap_text_add(out, " box ");
+    ap_local_print_list(out, w->nfactors, w->extent);
+    ap_text_add(out, " strides ");
+    ap_local_print_list(out, w->nfactors, w->stride);
+    ap_text_add(out, " from ");
+    print_affine(p, &w->offset, false, out);
+    ap_text_addf(out, " at %" PRId64 " bytes %" PRId64, w->byte_offset, w->bytes);
+    if (w->data.kind != AP_DATA_NONE) {
+        ap_text_add(out, " ");
+        ap_print_data_in_parens(p->ctx, &w->data, out);
+    }
+    ap_print_loc(p->ctx, w->loc, out);
+    ap_text_add(out, "\n");
+}
+
+static void print_group(const ap_local *p, uint32_t id, ap_text *out)
+{
+    const ap_group *g = &p->groups.at[id];
+    ap_text_addf(out, "group %" PRIu32, id);
+    for (int32_t i = 0; i < g->count; i++) {
+        ap_text_add(out, " [");
+        for (int32_t k = 0; k < g->size; k++)
+            ap_text_addf(out, "%s%" PRId32, k ? "," : "", g->rank[i * g->size + k]);
+        ap_text_add(out, "]");
+    }
+    ap_text_add(out, "\n");
+}
+
+/* `when zero(tp)`, `ps 1200`, loc: at the end of every instruction */
+static void print_tail(const ap_local *p, const ap_instr *in, ap_text *out)
+{
+    if (in->when != AP_WHEN_ALWAYS) {
+        const char *comma = "";
+        ap_text_addf(out, " when %s(", in->when == AP_WHEN_ZERO ? "zero" : "nonzero");
+        for (int a = 0; a < p->naxes; a++) {
+            if (!(in->when_mask >> a & 1))
+                continue;
+            ap_text_add(out, comma);
+            ap_print_axis(p->ctx, p->axis_name[a], out);
+            comma = ",";
+        }
+        ap_text_add(out, ")");
+    }
+    if (in->picoseconds)
+        ap_text_addf(out, " ps %" PRId64, in->picoseconds);
+    ap_print_loc(p->ctx, in->loc, out);
+    ap_text_add(out, "\n");
+}
+
+static void print_call(const ap_local *p, const ap_instr *in, ap_text *out)
+{
+    ap_text_add(out, "call @");
+    if (in->kernel < p->kernels.len)
+        ap_print_name(p->ctx, p->kernels.at[in->kernel].name, out);
+    else
+        ap_text_add(out, "?");
+    ap_text_add(out, "(");
+    for (uint32_t i = 0; i < in->nrefs; i++) {
+        ap_text_add(out, i ? ", " : "");
+        print_ref(p, &in->ref[i], out);
+    }
+    ap_text_add(out, ")");
+    if (in->nints) {
+        ap_text_add(out, " ints(");
+        for (uint32_t i = 0; i < in->nints; i++) {
+            ap_text_add(out, i ? ", " : "");
+            print_affine(p, &in->ints[i], false, out);
+        }
+        ap_text_add(out, ")");
+    }
+}
+
+static void print_exchange(const ap_local *p, const ap_instr *in, ap_text *out)
+{
+    const ap_exchange *x = &in->exchange;
+    if (x->kind >= AP_EXCHANGE_KIND_COUNT || in->nrefs != 2) {
+        ap_text_add(out, "?");
+        return;
+    }
+    ap_text_addf(out, "%s", ap_exchange_text[x->kind]);
+    if (ap_exchange_folds(x->kind))
+        ap_text_addf(out, " %s", x->fold < AP_PARTIAL_COUNT ? ap_partial_text[x->fold] : "?");
+    ap_text_addf(out, " %s group %" PRIu32 " box ", dtype_text(x->dtype), x->group);
+    ap_local_print_list(out, x->ndims, x->extent);
+    ap_text_add(out, " from ");
+    print_ref(p, &in->ref[0], out);
+    ap_local_print_list(out, x->ndims, x->src_stride);
+    if (ap_exchange_has_me(x->kind))
+        ap_text_addf(out, " me %" PRId64, x->src_me);
+    ap_text_add(out, " to ");
+    print_ref(p, &in->ref[1], out);
+    ap_local_print_list(out, x->ndims, x->dst_stride);
+    if (ap_exchange_has_peer(x->kind))
+        ap_text_addf(out, " peer %" PRId64, x->dst_peer);
+}
+
+static void print_head(const ap_local *p, ap_text *out)
+{
+    ap_text_add(out, "local @");
+    ap_print_name(p->ctx, p->name, out);
+    ap_text_addf(out, " ranks %" PRId32 " axes [", p->nranks);
+    for (int a = 0; a < p->naxes; a++) {
+        ap_text_add(out, a ? ", " : "");
+        ap_print_axis(p->ctx, p->axis_name[a], out);
+        ap_text_addf(out, "=%" PRId32 " stride %" PRId32, p->axis_size[a], p->axis_stride[a]);
+    }
+    ap_text_addf(out, "] arena %" PRId64 " params %" PRId64 "\n", p->arena_bytes, p->param_bytes);
+}
+
+void ap_local_print(const ap_local *p, ap_text *out)
+{
+    print_head(p, out);
+    for (uint32_t i = 0; i < p->inputs.len + p->outputs.len; i++) {
+        bool input = i < p->inputs.len;
+        ap_text_add(out, input ? "input " : "output ");
+        print_port(p->ctx, input ? &p->inputs.at[i] : &p->outputs.at[i - p->inputs.len], out);
+        ap_text_add(out, "\n");
+    }
+    for (uint32_t i = 0; i < p->params.len; i++)
+        print_param(p, i, out);
+    for (uint32_t i = 0; i < p->groups.len; i++)
+        print_group(p, i, out);
+    for (uint32_t i = 0; i < p->kernels.len; i++)
+        ap_local_print_kernel(p->ctx, &p->kernels.at[i], out);
+    for (uint32_t i = 0; i < p->instrs.len; i++) {
+        const ap_instr *in = &p->instrs.at[i];
+        if (in->kind == AP_INSTR_CALL)
+            print_call(p, in, out);
+        else
+            print_exchange(p, in, out);
+        print_tail(p, in, out);
+    }
+}

@@ -1,0 +1,74 @@
+/* Words and limits that printing, parsing and verifying local programs share. The syntax: docs/ir.md. */
+#ifndef AP_IR_LOCAL_TEXT_H
+#define AP_IR_LOCAL_TEXT_H
+
+#include "ir/lex.h"
+#include "ir/local.h"
+
+#define AP_LOCAL_MAX_RANKS 65536
+#define AP_LOCAL_MAX_OPERANDS 255
+#define AP_LOCAL_MAX_SECTIONS 16
+#define AP_LOCAL_MAX_TEMPS 8
+
+extern const char *const ap_space_text[AP_SPACE_COUNT];            /* arena, param, input, output */
+extern const char *const ap_exchange_text[AP_EXCHANGE_KIND_COUNT]; /* all_gather, ... */
+extern const char *const ap_sop_text[AP_SOP_KIND_COUNT];           /* POINTWISE: NULL, its own name stands there */
+
+/* Which fields of an exchange mean something. */
+static inline bool ap_exchange_folds(ap_exchange_kind k)
+{
+    return k == AP_EXCHANGE_REDUCE_SCATTER || k == AP_EXCHANGE_ALL_REDUCE;
+}
+static inline bool ap_exchange_has_me(ap_exchange_kind k)
+{
+    return k == AP_EXCHANGE_REDUCE_SCATTER || k == AP_EXCHANGE_ALL_TO_ALL;
+}
+static inline bool ap_exchange_has_peer(ap_exchange_kind k)
+{
+    return k == AP_EXCHANGE_ALL_GATHER || k == AP_EXCHANGE_ALL_TO_ALL;
+}
+
+/* How many sops an operation reads through `arg`. */
+static inline int ap_sop_nargs(const ap_sop *s)
+{
+    switch (s->kind) {
+    case AP_SOP_POINTWISE:
+        return s->pw < AP_PW_COUNT ? ap_pointwise_nin((ap_pointwise)s->pw) : 0;
+    case AP_SOP_GATHER:
+    case AP_SOP_REDUCE:
+    case AP_SOP_STORE:
+    case AP_SOP_TEMP_STORE:
+        return 1;
+    default:
+        return 0;
+    }
+}
+static inline bool ap_sop_has_value(const ap_sop *s)
+{
+    return s->kind != AP_SOP_STORE && s->kind != AP_SOP_TEMP_STORE;
+}
+
+/* ---- local_parse.c, local_parse_kernel.c ---- */
+/* After `kernel`: one whole kernel. */
+ap_status ap_local_parse_kernel(ap_lex *l, ap_kernel *out);
+/* "[1,2,3]", at most `max` numbers. */
+ap_status ap_local_parse_list(ap_lex *l, const char *what, int max, int64_t *out, uint8_t *out_n);
+
+/* ---- local_print.c, local_print_kernel.c ---- */
+void ap_local_print_list(ap_text *out, int n, const int64_t *at);
+void ap_local_print_kernel(const ap_ctx *ctx, const ap_kernel *k, ap_text *out);
+
+/* ---- local_verify_kernel.c ---- */
+/* Elements that an operand touches, relative to its start: all of them lie in lo..hi. */
+typedef struct ap_reach {
+    bool any;
+    int64_t lo, hi;
+} ap_reach;
+/* What is wrong with a kernel, or NULL. `out_sop`: at which operation, AP_NONE: at none. */
+const char *ap_local_kernel_fault(const ap_kernel *k, uint32_t *out_sop);
+/* For kernels without fault. False when it overflows. */
+bool ap_local_kernel_reach(const ap_kernel *k, uint32_t operand, ap_reach *out);
+/* One more loop of `extent` turns with this stride. */
+bool ap_reach_loop(ap_reach *r, int64_t extent, int64_t stride);
+
+#endif
