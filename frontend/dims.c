@@ -1,0 +1,260 @@
+/* Binding works on one table of dimension names. Names get sizes from `--dim NAME=SIZE` and from given
+ * shapes of inputs; two sources that disagree are an error that names both. A dimension without name is bound by
+ * a given shape, or by `--dim INPUT:AXIS=SIZE`. */
+#include "frontend/dims.h"
+
+#include "ir/base/text.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct bound {
+    const char *name;
+    int64_t size;
+    const char *by; /* for messages */
+} bound;
+
+typedef struct binder {
+    ap_ctx *ctx;
+    const ap_onnx_graph *g;
+    AP_VEC(bound) bound;
+} binder;
+
+typedef Onnx__TensorShapeProto__Dimension dimension;
+
+static const dimension *dim_of(const Onnx__TypeProto__Tensor *t, uint32_t d)
+{
+    return t->shape->dim[d];
+}
+
+static bool is_fixed(const dimension *d)
+{
+    return d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value >= 0;
+}
+
+static const char *param_of(const dimension *d)
+{
+    bool named = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && d->dim_param && *d->dim_param;
+    return named ? d->dim_param : NULL;
+}
+
+static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *v)
+{
+    bool is = v->type && v->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    return is ? v->type->tensor_type : NULL;
+}
+
+static const char *format(ap_ctx *ctx, const char *a, const char *b, const char *c)
+{
+    ap_text t;
+    ap_text_init(&t, &ctx->scratch);
+    ap_text_addf(&t, "%s%s%s", a, b, c);
+    return ap_text_str(&t);
+}
+
+static bound *find(binder *b, const char *name)
+{
+    for (uint32_t i = 0; i < b->bound.len; i++)
+        if (strcmp(b->bound.at[i].name, name) == 0)
+            return &b->bound.at[i];
+    return NULL;
+}
+
+static ap_status bind(binder *b, const char *name, int64_t size, const char *by)
+{
+    bound *old = find(b, name);
+    if (old && old->size != size)
+        return ap_error(b->ctx, b->g->src->loc, "dimension \"%s\" is %" PRId64 " by %s and %" PRId64 " by %s", name,
+                        old->size, old->by, size, by);
+    if (!old)
+        ap_vec_push(&b->ctx->scratch, &b->bound, (bound){.name = name, .size = size, .by = by});
+    return AP_OK;
+}
+
+/* ---- does the model know this name? ---- */
+
+static bool mentions(size_t n, Onnx__ValueInfoProto *const *v, const char *name)
+{
+    for (size_t i = 0; i < n; i++) {
+        const Onnx__TypeProto__Tensor *t = tensor_type(v[i]);
+        for (size_t d = 0; t && t->shape && d < t->shape->n_dim; d++) {
+            const char *p = param_of(t->shape->dim[d]);
+            if (p && strcmp(p, name) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* "INPUT:AXIS" of an input whose axis has neither size nor name. */
+static bool is_anonymous(const ap_onnx_graph *g, const char *name)
+{
+    const char *colon = strrchr(name, ':');
+    if (!colon || colon[1] < '0' || colon[1] > '9')
+        return false;
+    char *end;
+    unsigned long axis = strtoul(colon + 1, &end, 10);
+    for (uint32_t i = 0; i < g->ninputs && !*end; i++) {
+        const Onnx__TypeProto__Tensor *t = tensor_type(g->input[i]);
+        size_t n = (size_t)(colon - name);
+        if (strlen(g->input[i]->name) == n && strncmp(g->input[i]->name, name, n) == 0 && t && t->shape &&
+            axis < t->shape->n_dim)
+            return !is_fixed(t->shape->dim[axis]) && !param_of(t->shape->dim[axis]);
+    }
+    return false;
+}
+
+static ap_status bind_options(binder *b, const ap_import_options *opt)
+{
+    const Onnx__GraphProto *p = b->g->proto;
+    for (uint32_t i = 0; i < opt->ndims; i++) {
+        const char *name = opt->dim[i].name;
+        bool known = mentions(p->n_input, p->input, name) || mentions(p->n_output, p->output, name) ||
+                     mentions(p->n_value_info, p->value_info, name) || is_anonymous(b->g, name);
+        if (!known)
+            return ap_fail(b->ctx, AP_ERR_USAGE, b->g->src->loc, "the model has no dimension \"%s\" to bind", name);
+        if (opt->dim[i].size < 0)
+            return ap_fail(b->ctx, AP_ERR_USAGE, b->g->src->loc, "dimension \"%s\" cannot be %" PRId64, name,
+                           opt->dim[i].size);
+        AP_TRY(bind(b, name, opt->dim[i].size, "--dim"));
+    }
+    return AP_OK;
+}
+
+static const ap_input_shape *given_shape(const ap_import_options *opt, const ap_onnx_graph *g, uint32_t i)
+{
+    for (uint32_t k = 0; k < opt->nshapes; k++) {
+        const ap_input_shape *s = &opt->shape[k];
+        if (s->name ? strcmp(s->name, g->input[i]->name) == 0 : s->index == i)
+            return s;
+    }
+    return NULL;
+}
+
+static ap_status bind_given(binder *b, uint32_t i, const ap_input_shape *given)
+{
+    const Onnx__TypeProto__Tensor *t = tensor_type(b->g->input[i]);
+    const char *name = b->g->input[i]->name;
+    bool ok = given->rank <= AP_MAX_RANK;
+    for (uint32_t d = 0; ok && d < given->rank; d++)
+        ok = given->dim[d] >= 0;
+    if (!ok)
+        return ap_error(b->ctx, b->g->src->loc, "the given shape of input \"%s\" is not a shape", name);
+    if (!t || !t->shape)
+        return AP_OK;
+    if (t->shape->n_dim != given->rank)
+        return ap_error(b->ctx, b->g->src->loc, "input \"%s\" has %zu dimensions, its given shape has %u", name,
+                        t->shape->n_dim, given->rank);
+    const char *by = format(b->ctx, "the given shape of \"", name, "\"");
+    for (uint32_t d = 0; d < given->rank; d++) {
+        const dimension *dim = dim_of(t, d);
+        if (is_fixed(dim) && dim->dim_value != given->dim[d])
+            return ap_error(b->ctx, b->g->src->loc,
+                            "axis %u of input \"%s\" is %" PRId64 " in the model and %" PRId64 " in its given shape", d,
+                            name, dim->dim_value, given->dim[d]);
+        if (param_of(dim))
+            AP_TRY(bind(b, param_of(dim), given->dim[d], by));
+    }
+    return AP_OK;
+}
+
+/* ---- the shapes ---- */
+
+static const char *anonymous_name(binder *b, uint32_t i, uint32_t d)
+{
+    ap_text t;
+    ap_text_init(&t, &b->ctx->scratch);
+    ap_text_addf(&t, "%s:%u", b->g->input[i]->name, d);
+    return ap_text_str(&t);
+}
+
+static ap_status check_type(binder *b, uint32_t i, ap_onnx_input *out)
+{
+    const Onnx__ValueInfoProto *v = b->g->input[i];
+    const Onnx__TypeProto__Tensor *t = tensor_type(v);
+    if (!t)
+        return ap_error(b->ctx, b->g->src->loc, "input \"%s\" is not a tensor", v->name);
+    const char *s = ap_onnx_dtype_str(t->elem_type);
+    if (!s || t->elem_type == 0)
+        return ap_error(b->ctx, b->g->src->loc, "input \"%s\": %d is no element type", v->name, t->elem_type);
+    if (!ap_dtype_from_onnx(t->elem_type, &out->dtype))
+        return ap_error(b->ctx, b->g->src->loc, "input \"%s\": element type %s is not supported", v->name, s);
+    if (t->shape && t->shape->n_dim > AP_MAX_RANK)
+        return ap_error(b->ctx, b->g->src->loc, "input \"%s\": rank %zu is above %d", v->name, t->shape->n_dim,
+                        AP_MAX_RANK);
+    return AP_OK;
+}
+
+/* Fills in the shape; names what is unbound in `missing`, each name once. */
+static void resolve(binder *b, uint32_t i, const ap_input_shape *given, ap_onnx_input *out, ap_text *missing)
+{
+    const Onnx__TypeProto__Tensor *t = tensor_type(b->g->input[i]);
+    if (given) {
+        out->rank = (uint8_t)given->rank;
+        memcpy(out->dim, given->dim, given->rank * sizeof *out->dim);
+        return;
+    }
+    if (!t->shape) {
+        ap_text_addf(missing, "%sthe shape of input \"%s\"", missing->len ? ", " : "", b->g->input[i]->name);
+        return;
+    }
+    out->rank = (uint8_t)t->shape->n_dim;
+    for (uint32_t d = 0; d < out->rank; d++) {
+        const dimension *dim = dim_of(t, d);
+        const char *name = param_of(dim) ? param_of(dim) : anonymous_name(b, i, d);
+        const bound *found = find(b, name);
+        if (is_fixed(dim)) {
+            out->dim[d] = dim->dim_value;
+        } else if (found) {
+            out->dim[d] = found->size;
+        } else {
+            out->dim[d] = 1;
+            const char *quoted = format(b->ctx, "\"", name, "\"");
+            if (!strstr(ap_text_str(missing), quoted))
+                ap_text_addf(missing, "%s%s", missing->len ? ", " : "", quoted);
+        }
+    }
+}
+
+ap_status ap_onnx_bind_dims(const ap_onnx_graph *g, const ap_import_options *opt, ap_onnx_input **out)
+{
+    ap_ctx *ctx = g->src->ctx;
+    binder b = {.ctx = ctx, .g = g};
+    *out = AP_NEW_ARRAY(&ctx->scratch, ap_onnx_input, g->ninputs);
+    AP_TRY(bind_options(&b, opt));
+    for (uint32_t i = 0; i < g->ninputs; i++) {
+        const ap_input_shape *given = given_shape(opt, g, i);
+        AP_TRY(check_type(&b, i, &(*out)[i]));
+        if (given)
+            AP_TRY(bind_given(&b, i, given));
+    }
+    ap_text missing;
+    ap_text_init(&missing, &ctx->scratch);
+    for (uint32_t i = 0; i < g->ninputs; i++) {
+        resolve(&b, i, given_shape(opt, g, i), &(*out)[i], &missing);
+        int64_t bytes = ap_dtype_bytes((*out)[i].dtype);
+        for (uint32_t d = 0; d < (*out)[i].rank; d++)
+            bytes = ap_sat_mul(bytes, ap_max_i64((*out)[i].dim[d], 1));
+        if (bytes > INT64_MAX / 4)
+            return ap_error(ctx, g->src->loc, "input \"%s\" has more than 2^61 bytes", g->input[i]->name);
+    }
+    if (missing.len)
+        return ap_error(ctx, g->src->loc,
+                        "dimensions without a size: %s; bind them with --dim NAME=SIZE or --shapes-from DIR",
+                        ap_text_str(&missing));
+    return AP_OK;
+}
+
+bool ap_onnx_is_static(const ap_onnx_graph *g)
+{
+    for (uint32_t i = 0; i < g->ninputs; i++) {
+        const Onnx__TypeProto__Tensor *t = tensor_type(g->input[i]);
+        if (!t || !t->shape)
+            return false;
+        for (uint32_t d = 0; d < t->shape->n_dim; d++)
+            if (!is_fixed(dim_of(t, d)))
+                return false;
+    }
+    return true;
+}

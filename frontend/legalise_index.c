@@ -1,0 +1,130 @@
+/* Operators that choose elements by index or position. */
+#include "frontend/legalise.h"
+
+#include <inttypes.h>
+
+void ap_lower_gather(ap_legal *l)
+{
+    ap_value data = ap_in(l, 0), indices = ap_in(l, 1);
+    ap_dims s = ap_dims_of(l, data);
+    int axis = ap_axis(l, ap_attr_int(l, "axis", 0), s.rank);
+    ap_set_out(l, 0, ap_emit_gather(l, data, indices, axis));
+}
+
+/* y[i, j] = x[id[i, j], j]: the dimensions beside the axis are batch letters of a gather. */
+void ap_lower_gather_elements(ap_legal *l)
+{
+    ap_value data = ap_in(l, 0), ids = ap_in(l, 1);
+    ap_dims s = ap_dims_of(l, data), k = ap_dims_of(l, ids);
+    int axis = ap_axis(l, ap_attr_int(l, "axis", 0), s.rank);
+    if (!l->status && k.rank != s.rank)
+        ap_refuse(l, "data and indices have %d and %d dimensions", s.rank, k.rank);
+    if (!l->status && ap_dims_count(&k) == 0) {
+        ap_set_out(l, 0, ap_emit_splat(l, ap_dtype_of(l, data), &k, (ap_scalar){0}));
+        return;
+    }
+    for (int i = 0; i < s.rank && !l->status; i++) {
+        if (i != axis && k.at[i] > s.at[i])
+            ap_refuse(l, "indices %s reach beyond data %s", ap_dims_str(l, &k), ap_dims_str(l, &s));
+        else if (i != axis && k.at[i] < s.at[i])
+            data = ap_emit_part(l, data, i, 0, k.at[i]);
+    }
+    if (l->status)
+        return;
+    int64_t n = s.at[axis];
+    if (n < 2) { /* no letter to index: the one entry, or none */
+        if (n == 0)
+            ap_refuse(l, "there is nothing to gather from: the axis has no entries");
+        ap_set_out(l, 0, l->status ? AP_NONE : ap_emit_expand(l, data, &k));
+        return;
+    }
+    ids = ap_emit_cast(l, ids, AP_I64);
+    ap_value negative = ap_emit2(l, AP_OP_LT, ids, ap_emit_number(l, AP_I64, 0));
+    ap_value wrapped = ap_emit2(l, AP_OP_ADD, ids, ap_emit_number(l, AP_I64, (double)n));
+    ids = ap_emit_select(l, negative, wrapped, ids);
+    ap_spec *spec = AP_NEW(l->m->arena, ap_spec);
+    spec->noperands = 2;
+    for (int i = 0; i < s.rank; i++) {
+        char letter = i == axis ? 'v' : "abcdefgh"[i], own = i == axis ? 'i' : letter;
+        ap_spec_side_dim(&spec->operand[0]);
+        ap_spec_side_dim(&spec->operand[1]);
+        ap_spec_side_dim(&spec->result);
+        if (i == axis || k.at[i] != 1)
+            ap_spec_side_letter(&spec->operand[0], letter);
+        if (k.at[i] != 1) {
+            ap_spec_side_letter(&spec->operand[1], own);
+            ap_spec_side_letter(&spec->result, own);
+        }
+    }
+    ap_node_info a = {.u.spec = spec};
+    ap_set_out(l, 0, ap_emit(l, AP_OP_GATHER, 2, (ap_value[]){data, ids}, &a, 0));
+}
+
+/* mask[r, c]: row + k <= column, of the last two dimensions */
+static ap_value triangle(ap_legal *l, int64_t rows, int64_t columns, int64_t k)
+{
+    ap_dims down = {2, {rows, 1}}, across = {2, {1, columns}}, scalar = {0};
+    ap_value row = ap_emit_iota(l, AP_I64, &down, 0);
+    row = ap_emit2(l, AP_OP_ADD, row, ap_emit_splat(l, AP_I64, &scalar, (ap_scalar){.i = k}));
+    return ap_emit2(l, AP_OP_LE, row, ap_emit_iota(l, AP_I64, &across, 1));
+}
+
+void ap_lower_trilu(ap_legal *l)
+{
+    ap_value x = ap_in(l, 0);
+    ap_dims s = ap_dims_of(l, x);
+    bool upper = ap_attr_int(l, "upper", 1) != 0;
+    int64_t k = 0;
+    if (ap_has_in(l, 1) && ap_known_ints(l, ap_in(l, 1), "k", &k, 1) != 1)
+        ap_refuse(l, "k must be one number");
+    if (!l->status && s.rank < 2)
+        ap_refuse(l, "a matrix is needed, not %s", ap_dims_str(l, &s));
+    if (l->status)
+        return;
+    int64_t rows = s.at[s.rank - 2], columns = s.at[s.rank - 1];
+    k = ap_max_i64(-rows - 1, ap_min_i64(k, columns + 1)); /* further out makes no difference */
+    ap_value zero = ap_emit_number(l, ap_dtype_of(l, x), 0);
+    if (ap_dims_count(&s) == 0)
+        ap_set_out(l, 0, x);
+    else if (upper)
+        ap_set_out(l, 0, ap_emit_select(l, triangle(l, rows, columns, k), x, zero));
+    else
+        ap_set_out(l, 0, ap_emit_select(l, triangle(l, rows, columns, k + 1), zero, x));
+}
+
+/* y[j] = Σ over i <= j of x[i], as a sum over a masked square: for the short rows of position ids. */
+void ap_lower_cumsum(ap_legal *l)
+{
+    ap_value x = ap_in(l, 0);
+    ap_dims s = ap_dims_of(l, x), wide = {0};
+    int64_t given = 0;
+    if (ap_known_ints(l, ap_in(l, 1), "the axis", &given, 1) != 1)
+        ap_refuse(l, "the axis must be one number");
+    int axis = ap_axis(l, given, s.rank);
+    bool reverse = ap_attr_int(l, "reverse", 0) != 0, exclusive = ap_attr_int(l, "exclusive", 0) != 0;
+    if (l->status)
+        return;
+    int64_t n = s.at[axis];
+    if (s.rank == AP_MAX_RANK || ap_sat_mul(ap_dims_count(&s), n) > INT64_C(1) << 26) {
+        ap_refuse(l, "a running sum over %s is too large", ap_dims_str(l, &s));
+        return;
+    }
+    if (ap_dims_count(&s) == 0) {
+        ap_set_out(l, 0, x);
+        return;
+    }
+    wide.rank = s.rank + 1; /* i stands before j */
+    for (int i = 0; i < wide.rank; i++)
+        wide.at[i] = i == axis + 1 ? 1 : s.at[i - (i > axis)];
+    ap_value mask = reverse ? triangle(l, n, n, 1) : triangle(l, n, n, exclusive);
+    if (reverse) { /* i >= j, or i > j */
+        mask = exclusive ? triangle(l, n, n, 0) : mask;
+        mask = ap_emit1(l, AP_OP_NOT, mask);
+    }
+    ap_dims square = {.rank = s.rank + 1 - axis};
+    for (int i = 0; i < square.rank; i++)
+        square.at[i] = i < 2 ? n : 1;
+    ap_value terms = ap_emit_select(l, ap_emit_reshape(l, mask, &square), ap_emit_reshape(l, x, &wide),
+                                    ap_emit_number(l, ap_dtype_of(l, x), 0));
+    ap_set_out(l, 0, ap_emit_reduce(l, AP_REDUCE_SUM, terms, 1u << axis, false));
+}

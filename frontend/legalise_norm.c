@@ -1,0 +1,215 @@
+/* Reductions, softmax and normalisations, written as exporters write them: a later pass matches one form only.
+ * A mean is a sum times 1/n, so that what is split is a sum. */
+#include "frontend/legalise.h"
+
+#include <math.h>
+
+static ap_value number_like(ap_legal *l, ap_value x, double v)
+{
+    return l->status ? AP_NONE : ap_emit_number(l, ap_dtype_of(l, x), v);
+}
+
+static ap_value square(ap_legal *l, ap_value x)
+{
+    return ap_emit2(l, AP_OP_MUL, x, x);
+}
+
+/* ---- reductions ---- */
+
+enum { REDUCE_PLAIN, REDUCE_MEAN, REDUCE_SUM_SQUARE, REDUCE_L1, REDUCE_L2, REDUCE_LOG_SUM, REDUCE_LOG_SUM_EXP };
+
+static ap_value log_sum_exp(ap_legal *l, ap_value x, uint32_t axes, bool keep)
+{
+    ap_value m = ap_emit_reduce(l, AP_REDUCE_MAX, x, axes, true);
+    ap_value infinite = ap_emit2(l, AP_OP_EQ, ap_emit1(l, AP_OP_ABS, m), number_like(l, m, INFINITY));
+    m = ap_emit_select(l, infinite, number_like(l, m, 0), m);
+    ap_value e = ap_emit1(l, AP_OP_EXP, ap_emit2(l, AP_OP_SUB, x, m));
+    ap_value v = ap_emit1(l, AP_OP_LOG, ap_emit_reduce(l, AP_REDUCE_SUM, e, axes, true));
+    v = ap_emit2(l, AP_OP_ADD, v, m);
+    /* drops the axes, all of extent 1 now */
+    return keep ? v : ap_emit_reduce(l, AP_REDUCE_SUM, v, axes, false);
+}
+
+static ap_value reduce_by(ap_legal *l, ap_value x, uint32_t axes, bool keep)
+{
+    const ap_onnx_op *op = l->node->op;
+    switch (op->variant) {
+    case REDUCE_MEAN:
+        return ap_emit_mean(l, x, axes, keep);
+    case REDUCE_SUM_SQUARE:
+        return ap_emit_reduce(l, AP_REDUCE_SUM, square(l, x), axes, keep);
+    case REDUCE_L1:
+        return ap_emit_reduce(l, AP_REDUCE_SUM, ap_emit1(l, AP_OP_ABS, x), axes, keep);
+    case REDUCE_L2: {
+        ap_dtype t = ap_dtype_of(l, x), work = ap_dtype_is_float(t) ? t : AP_F64;
+        ap_value sum = ap_emit_reduce(l, AP_REDUCE_SUM, square(l, ap_emit_cast(l, x, work)), axes, keep);
+        return ap_emit_cast(l, ap_emit1(l, AP_OP_SQRT, sum), t);
+    }
+    case REDUCE_LOG_SUM:
+        return ap_emit1(l, AP_OP_LOG, ap_emit_reduce(l, AP_REDUCE_SUM, x, axes, keep));
+    case REDUCE_LOG_SUM_EXP:
+        return log_sum_exp(l, x, axes, keep);
+    default:
+        break;
+    }
+    if (ap_dtype_of(l, x) != AP_BOOL)
+        return ap_emit_reduce(l, op->kind, x, axes, keep);
+    return ap_emit_cast(l, ap_emit_reduce(l, op->kind, ap_emit_cast(l, x, AP_I32), axes, keep), AP_BOOL);
+}
+
+/* Axes are an attribute first and an input later; none means all, or none at all. */
+void ap_lower_reduce(ap_legal *l)
+{
+    ap_value x = ap_in(l, 0);
+    ap_dims s = ap_dims_of(l, x);
+    int64_t axes[AP_MAX_RANK];
+    int n = ap_has_in(l, 1) ? ap_known_ints(l, ap_in(l, 1), "axes", axes, AP_MAX_RANK)
+                            : ap_attr_ints(l, "axes", axes, AP_MAX_RANK);
+    bool keep = ap_attr_int(l, "keepdims", 1) != 0, noop = ap_attr_int(l, "noop_with_empty_axes", 0) != 0;
+    uint32_t mask = n > 0 ? ap_axes_mask_of(l, axes, n, s.rank) : noop ? 0 : (1u << s.rank) - 1;
+    ap_set_out(l, 0, l->status ? AP_NONE : reduce_by(l, x, mask, keep));
+}
+
+/* ArgMax and ArgMin: the first on ties; the last one is found from behind. */
+void ap_lower_arg(ap_legal *l)
+{
+    ap_value x = ap_in(l, 0);
+    ap_dims s = ap_dims_of(l, x);
+    int axis = ap_axis(l, ap_attr_int(l, "axis", 0), s.rank);
+    bool keep = ap_attr_int(l, "keepdims", 1) != 0, last = ap_attr_int(l, "select_last_index", 0) != 0;
+    if (l->status)
+        return;
+    int64_t n = s.at[axis], start[AP_MAX_RANK] = {0}, count[AP_MAX_RANK], step[AP_MAX_RANK];
+    for (int i = 0; i < s.rank; i++) {
+        count[i] = s.at[i];
+        step[i] = 1;
+    }
+    start[axis] = n - 1;
+    step[axis] = -1;
+    if (last)
+        x = ap_emit_slice(l, x, start, count, step);
+    ap_value v = ap_emit_reduce(l, l->node->op->kind, x, 1u << axis, keep);
+    if (last)
+        v = ap_emit2(l, AP_OP_SUB, ap_emit_number(l, AP_I64, (double)(n - 1)), v);
+    ap_set_out(l, 0, v);
+}
+
+/* ---- softmax ---- */
+
+ap_value ap_emit_softmax(ap_legal *l, ap_value x, uint32_t axes, bool logarithm)
+{
+    ap_value d = ap_emit2(l, AP_OP_SUB, x, ap_emit_reduce(l, AP_REDUCE_MAX, x, axes, true));
+    ap_value e = ap_emit1(l, AP_OP_EXP, d);
+    ap_value z = ap_emit_reduce(l, AP_REDUCE_SUM, e, axes, true);
+    if (logarithm)
+        return ap_emit2(l, AP_OP_SUB, d, ap_emit1(l, AP_OP_LOG, z));
+    return ap_emit2(l, AP_OP_DIV, e, z);
+}
+
+/* Before opset 13 the axis is where the operand is flattened: all from there on are one row. */
+void ap_lower_softmax(ap_legal *l)
+{
+    ap_value x = ap_in(l, 0);
+    ap_dims s = ap_dims_of(l, x);
+    bool old = ap_opset(l) < 13;
+    int64_t axis = ap_attr_int(l, "axis", old ? 1 : -1);
+    if (!(old && axis == s.rank) && !(s.rank == 0 && (axis == 0 || axis == -1)))
+        axis = ap_axis(l, axis, s.rank);
+    if (l->status)
+        return;
+    uint32_t all = (1u << s.rank) - 1, from = s.rank ? all & ~((1u << axis) - 1) : 0;
+    ap_set_out(l, 0, ap_emit_softmax(l, x, old ? from : s.rank ? 1u << axis : 0, l->node->op->variant == 1));
+}
+
+/* ---- normalisations ---- */
+
+typedef struct normed {
+    ap_value y, mean, rstd; /* y: in the type of x */
+} normed;
+
+/* (x - mean) / √(var + ε) over `axes`; without the mean for RMS. Half precision works in f32. */
+static normed normalise(ap_legal *l, ap_value x, uint32_t axes, double epsilon, bool centre)
+{
+    normed r = {AP_NONE, AP_NONE, AP_NONE};
+    if (l->status)
+        return r;
+    ap_dtype t = ap_dtype_of(l, x), work = t == AP_F16 || t == AP_BF16 ? AP_F32 : t;
+    ap_value d = ap_emit_cast(l, x, work);
+    if (centre) {
+        r.mean = ap_emit_mean(l, d, axes, true);
+        d = ap_emit2(l, AP_OP_SUB, d, r.mean);
+    }
+    ap_value variance = ap_emit_mean(l, square(l, d), axes, true);
+    ap_value deviation = ap_emit1(l, AP_OP_SQRT, ap_emit2(l, AP_OP_ADD, variance, number_like(l, d, epsilon)));
+    r.y = ap_emit_cast(l, ap_emit2(l, AP_OP_DIV, d, deviation), t);
+    if (ap_wants_out(l, centre ? 2 : 1))
+        r.rstd = ap_emit1(l, AP_OP_RECIPROCAL, deviation);
+    return r;
+}
+
+static ap_value scale_and_shift(ap_legal *l, ap_value y, ap_value scale, ap_value bias)
+{
+    ap_dims before = ap_dims_of(l, y);
+    if (scale != AP_NONE)
+        y = ap_emit2(l, AP_OP_MUL, y, scale);
+    if (bias != AP_NONE)
+        y = ap_emit2(l, AP_OP_ADD, y, bias);
+    ap_dims after = ap_dims_of(l, y);
+    if (!l->status && !ap_dims_equal(&before, &after))
+        ap_refuse(l, "scale or bias does not fit %s", ap_dims_str(l, &before));
+    return y;
+}
+
+static uint32_t axes_from(ap_legal *l, const ap_dims *s)
+{
+    int axis = ap_axis(l, ap_attr_int(l, "axis", -1), s->rank);
+    return ((1u << s->rank) - 1) & ~((1u << axis) - 1);
+}
+
+void ap_lower_layer_norm(ap_legal *l)
+{
+    ap_value x = ap_in(l, 0), scale = ap_in(l, 1), bias = ap_in(l, 2);
+    ap_dims s = ap_dims_of(l, x);
+    normed n = normalise(l, x, axes_from(l, &s), ap_attr_float(l, "epsilon", (double)1e-5f), true);
+    ap_set_out(l, 0, scale_and_shift(l, n.y, scale, bias));
+    if (ap_wants_out(l, 1))
+        ap_set_out(l, 1, n.mean);
+    if (ap_wants_out(l, 2))
+        ap_set_out(l, 2, n.rstd);
+}
+
+void ap_lower_rms_norm(ap_legal *l)
+{
+    ap_value x = ap_in(l, 0), scale = ap_in(l, 1);
+    ap_dims s = ap_dims_of(l, x);
+    normed n = normalise(l, x, axes_from(l, &s), ap_attr_float(l, "epsilon", (double)1e-5f), false);
+    ap_set_out(l, 0, scale_and_shift(l, n.y, scale, AP_NONE));
+    if (ap_wants_out(l, 1))
+        ap_set_out(l, 1, n.rstd);
+}
+
+/* Norm of input + skip (+ bias), as ONNX Runtime's optimiser joins them. */
+void ap_lower_skip_layer_norm(ap_legal *l)
+{
+    bool rms = l->node->op->variant == 1;
+    ap_value x = ap_in(l, 0), skip = ap_in(l, 1), scale = ap_in(l, 2);
+    ap_value beta = rms ? AP_NONE : ap_in(l, 3), bias = ap_in(l, rms ? 3 : 4);
+    ap_value sum = ap_emit2(l, AP_OP_ADD, x, skip);
+    if (bias != AP_NONE)
+        sum = ap_emit2(l, AP_OP_ADD, sum, bias);
+    ap_dims s = ap_dims_of(l, sum);
+    if (!l->status && s.rank == 0)
+        ap_refuse(l, "the operand has no dimensions");
+    if (l->status)
+        return;
+    if (rms && ap_wants_out(l, 2))
+        ap_refuse(l, "output 2 is used, and not supported");
+    normed n = normalise(l, sum, 1u << (s.rank - 1), ap_attr_float(l, "epsilon", (double)1e-12f), !rms);
+    ap_set_out(l, 0, scale_and_shift(l, n.y, scale, beta));
+    if (!rms && ap_wants_out(l, 1))
+        ap_set_out(l, 1, n.mean);
+    if (!rms && ap_wants_out(l, 2))
+        ap_set_out(l, 2, n.rstd);
+    if (ap_wants_out(l, 3))
+        ap_set_out(l, 3, sum);
+}
