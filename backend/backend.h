@@ -10,7 +10,17 @@ typedef struct ap_backend_options {
     const char *header; /* text for the comment at the top: model, options, version */
 } ap_backend_options;
 
-/* Writes NAME.h, program.c, kernels.c, main.c, weights.safetensors, CMakeLists.txt, NAME.pc. */
+/* Writes NAME.h, program.c, kernels.h, kernels.c, main.c, weights.safetensors, CMakeLists.txt, NAME.pc. */
 ap_status ap_backend_c_emit(ap_ctx *ctx, const ap_local *p, const ap_backend_options *opt);
+
+typedef struct ap_backend_toolchain {
+    const char *include_dir; /* of autopar_rt.h */
+    const char *lib_dir;     /* of libautopar_rt.a */
+    const char *march;       /* NULL: native */
+} ap_backend_toolchain;
+
+/* Compiles what ap_backend_c_emit wrote: DIR/model and DIR/libNAME.a. The compiler is $CC or cc, the archiver $AR or
+ * ar; $CC may hold several words. Its messages are shown only when it fails: AP_ERR_ENV. */
+ap_status ap_backend_c_build(ap_ctx *ctx, const char *dir, const char *name, const ap_backend_toolchain *tools);
 
 #endif

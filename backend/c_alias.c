@@ -1,0 +1,99 @@
+/* May a kernel say `restrict`? Only when in every call, on every rank, what it writes lies apart from all that it reads
+ * and from whatever else it writes. A call in place (an output over an input) forbids it, for that kernel. */
+#include "backend/emit.h"
+
+typedef struct range {
+    int64_t low, high; /* elements, relative to the start of the operand */
+    bool empty;
+} range;
+
+static void widen(range *r, int64_t extent, int64_t stride)
+{
+    if (extent <= 0)
+        r->empty = true;
+    else if (stride < 0)
+        r->low += (extent - 1) * stride;
+    else
+        r->high += (extent - 1) * stride;
+}
+
+static range nest_range(const ap_kernel *k, uint32_t i)
+{
+    const ap_nest *n = &k->nest;
+    range r = {0};
+    for (int l = 0; l < n->nouter + n->ninner; l++)
+        widen(&r, n->extent[l], k->operand[i].stride[l]);
+    for (uint32_t s = 0; s < n->nsops; s++)
+        if (n->sop[s].kind == AP_SOP_GATHER && n->sop[s].operand == i)
+            widen(&r, n->sop[s].extent, n->sop[s].stride);
+    return r;
+}
+
+static range gemm_range(const ap_kernel *k, uint32_t i)
+{
+    const ap_gemm *g = &k->gemm;
+    range r = {0};
+    for (int l = 0; l < g->nloops; l++)
+        widen(&r, g->extent[l], i == 0 ? g->stride_a[l] : i == 1 ? g->stride_b[l] : g->stride_c[l]);
+    if (i == 0) {
+        widen(&r, g->m, g->rsa);
+        widen(&r, g->k, g->csa);
+    } else {
+        widen(&r, i == 1 ? g->k : g->m, i == 1 ? g->rsb : g->rsc);
+        widen(&r, g->n, i == 1 ? g->csb : g->csc);
+    }
+    return r;
+}
+
+/* The bytes that operand i of a call touches on a rank, within its space. */
+static range call_range(const ap_emit *e, const ap_kernel *k, const ap_instr *in, uint32_t i, const int64_t *coordinate)
+{
+    const ap_ref *ref = &in->ref[i];
+    range r = k->kind == AP_KERNEL_GEMM ? gemm_range(k, i) : nest_range(k, i);
+    int64_t bytes = ap_dtype_bytes(k->operand[i].dtype), at = ref->offset.base;
+    for (int a = 0; a < e->p->naxes; a++)
+        at += ref->offset.step[a] * coordinate[a];
+    int64_t start = ref->space == AP_SPACE_ARENA   ? ref->byte_offset
+                    : ref->space == AP_SPACE_PARAM ? e->p->params.at[ref->index].byte_offset
+                                                   : 0;
+    return (range){start + (at + r.low) * bytes, start + (at + r.high + 1) * bytes, r.empty};
+}
+
+static bool same_memory(const ap_ref *a, const ap_ref *b)
+{
+    if (a->space != b->space)
+        return false;
+    return a->space == AP_SPACE_ARENA || a->space == AP_SPACE_PARAM || a->index == b->index;
+}
+
+static bool call_is_apart(const ap_emit *e, const ap_kernel *k, const ap_instr *in, int32_t rank)
+{
+    int64_t coordinate[AP_MAX_AXES] = {0};
+    for (int a = 0; a < e->p->naxes; a++)
+        coordinate[a] = rank / e->p->axis_stride[a] % e->p->axis_size[a];
+    for (uint32_t i = 0; i < k->noperands; i++) {
+        if (!k->operand[i].written)
+            continue;
+        range w = call_range(e, k, in, i, coordinate);
+        for (uint32_t j = 0; j < k->noperands; j++) {
+            if (j == i || !same_memory(&in->ref[i], &in->ref[j]))
+                continue;
+            range o = call_range(e, k, in, j, coordinate);
+            if (!w.empty && !o.empty && w.low < o.high && o.low < w.high)
+                return false;
+        }
+    }
+    return true;
+}
+
+void ap_emit_find_apart(ap_emit *e)
+{
+    e->apart = AP_NEW_ARRAY(&e->ctx->scratch, bool, e->p->kernels.len);
+    for (uint32_t k = 0; k < e->p->kernels.len; k++)
+        e->apart[k] = true;
+    for (uint32_t i = 0; i < e->p->instrs.len; i++) {
+        const ap_instr *in = &e->p->instrs.at[i];
+        for (int32_t r = 0; in->kind == AP_INSTR_CALL && r < e->p->nranks && e->apart[in->kernel]; r++)
+            e->apart[in->kernel] = call_is_apart(e, &e->p->kernels.at[in->kernel], in, r);
+    }
+}

@@ -1,0 +1,200 @@
+/* Compiling emitted code: the compiler is run directly, never through a shell. The files are compiled side by side. */
+#include "backend/backend.h"
+#include "backend/c_flags.h"
+#include "ir/base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { LOG_SHOWN = 4000 };
+
+typedef AP_VEC(char *) arguments;
+
+typedef struct build {
+    ap_ctx *ctx;
+    const char *dir, *name;
+    const ap_backend_toolchain *tools;
+    const char *log; /* what the compiler says, only shown when it fails */
+} build;
+
+static char *text(build *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static char *text(build *b, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(NULL, 0, fmt, args);
+    va_end(args);
+    char *s = ap_arena_alloc(&b->ctx->scratch, (size_t)n + 1);
+    va_start(args, fmt);
+    vsnprintf(s, (size_t)n + 1, fmt, args);
+    va_end(args);
+    return s;
+}
+
+static void add(build *b, arguments *a, char *s)
+{
+    ap_vec_push(&b->ctx->scratch, a, s);
+}
+
+/* $NAME or the default, split at spaces: CC="ccache gcc" */
+static void add_command(build *b, arguments *a, const char *variable, const char *otherwise)
+{
+    const char *value = getenv(variable), *s = value && *value ? value : otherwise;
+    while (*s) {
+        size_t n = strcspn(s, " \t");
+        if (n)
+            add(b, a, ap_arena_strndup(&b->ctx->scratch, s, n));
+        s += n;
+        s += *s != 0;
+    }
+}
+
+static void add_flags(build *b, arguments *a)
+{
+#define X(flag) add(b, a, text(b, "%s", flag));
+    AP_C_FLAGS(X)
+#undef X
+    add(b, a, text(b, "-march=%s", b->tools->march ? b->tools->march : "native"));
+    add(b, a, text(b, "-I%s", b->tools->include_dir));
+}
+
+/* A build of autopar under sanitizers has a runtime that needs them. */
+static void add_sanitizers(build *b, arguments *a)
+{
+#ifdef AP_SANITIZE_FLAGS
+    add_command(b, a, "", AP_SANITIZE_FLAGS);
+#else
+    (void)b;
+    (void)a;
+#endif
+}
+
+static ap_status start(build *b, arguments *a, pid_t *out)
+{
+    posix_spawn_file_actions_t actions;
+    add(b, a, NULL);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, b->log, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    int error = posix_spawnp(out, a->at[0], &actions, NULL, a->at, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error)
+        return ap_fail(b->ctx, AP_ERR_ENV, 0, "cannot run %s: %s", a->at[0], strerror(error));
+    return AP_OK;
+}
+
+static const char *read_log(build *b)
+{
+    char *s = ap_arena_alloc(&b->ctx->arena, LOG_SHOWN + 1);
+    int fd = open(b->log, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, s, LOG_SHOWN);
+    if (fd >= 0)
+        close(fd);
+    n = n < 0 ? 0 : n;
+    while (n > 0 && s[n - 1] == '\n')
+        n--;
+    s[n] = 0;
+    return s;
+}
+
+static ap_status finish(build *b, pid_t pid, const char *what)
+{
+    int status;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return ap_fail(b->ctx, AP_ERR_ENV, 0, "%s: lost the process: %s", what, strerror(errno));
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return AP_OK;
+    return ap_fail(b->ctx, AP_ERR_ENV, 0, "%s failed (%s %d):\n%s", what, WIFEXITED(status) ? "exit code" : "signal",
+                   WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status), read_log(b));
+}
+
+static ap_status start_compile(build *b, const char *stem, pid_t *out)
+{
+    arguments a = {0};
+    add_command(b, &a, "CC", "cc");
+    add_flags(b, &a);
+    add_sanitizers(b, &a);
+    add(b, &a, text(b, "-c"));
+    add(b, &a, text(b, "%s/%s.c", b->dir, stem));
+    add(b, &a, text(b, "-o"));
+    add(b, &a, text(b, "%s/%s.o", b->dir, stem));
+    return start(b, &a, out);
+}
+
+static ap_status compile_all(build *b)
+{
+    static const char *const stems[] = {"kernels", "program", "main"};
+    enum { N = sizeof stems / sizeof *stems };
+    pid_t pid[N];
+    int started = 0;
+    ap_status status = AP_OK;
+    while (started < N && status == AP_OK) {
+        status = start_compile(b, stems[started], &pid[started]);
+        started += status == AP_OK;
+    }
+    for (int i = 0; i < started; i++) {
+        ap_status s = finish(b, pid[i], text(b, "compiling %s.c", stems[i]));
+        status = status == AP_OK ? s : status;
+    }
+    return status;
+}
+
+static ap_status archive(build *b)
+{
+    arguments a = {0};
+    pid_t pid;
+    char *library = text(b, "%s/lib%s.a", b->dir, b->name);
+    if (unlink(library) != 0 && errno != ENOENT)
+        return ap_fail(b->ctx, AP_ERR_ENV, 0, "%s: %s", library, strerror(errno));
+    add_command(b, &a, "AR", "ar");
+    add(b, &a, text(b, "rcsD")); /* D: no times, same bytes */
+    add(b, &a, library);
+    add(b, &a, text(b, "%s/program.o", b->dir));
+    add(b, &a, text(b, "%s/kernels.o", b->dir));
+    AP_TRY(start(b, &a, &pid));
+    return finish(b, pid, "making the library");
+}
+
+static ap_status link_model(build *b)
+{
+    arguments a = {0};
+    pid_t pid;
+    add_command(b, &a, "CC", "cc");
+    add_sanitizers(b, &a);
+    add(b, &a, text(b, "%s/main.o", b->dir));
+    add(b, &a, text(b, "%s/lib%s.a", b->dir, b->name));
+    add(b, &a, text(b, "-L%s", b->tools->lib_dir));
+#define X(library) add(b, &a, text(b, "%s", library));
+    AP_C_LIBRARIES(X)
+#undef X
+    add(b, &a, text(b, "-o"));
+    add(b, &a, text(b, "%s/model", b->dir));
+    AP_TRY(start(b, &a, &pid));
+    return finish(b, pid, "linking the model");
+}
+
+ap_status ap_backend_c_build(ap_ctx *ctx, const char *dir, const char *name, const ap_backend_toolchain *tools)
+{
+    build b = {ctx, dir, name, tools, NULL};
+    b.log = text(&b, "%s/build.log", dir);
+    unlink(b.log);
+    ap_status status = compile_all(&b);
+    if (status == AP_OK)
+        status = archive(&b);
+    if (status == AP_OK)
+        status = link_model(&b);
+    unlink(b.log);
+    unlink(text(&b, "%s/kernels.o", dir));
+    unlink(text(&b, "%s/program.o", dir));
+    unlink(text(&b, "%s/main.o", dir));
+    return status;
+}

@@ -1,0 +1,70 @@
+/* CMakeLists.txt and NAME.pc: how others build and link a compiled model, given an installed runtime. */
+#include "backend/c_flags.h"
+#include "backend/emit.h"
+
+static const char cmake[] =
+    "cmake_minimum_required(VERSION 3.16)\n"
+    "project(@ C)\n"
+    "\n"
+    "# The runtime: autopar_rt.h and libautopar_rt.a, from an installation of autopar (-DCMAKE_PREFIX_PATH=...).\n"
+    "find_path(AUTOPAR_INCLUDE_DIR autopar_rt.h REQUIRED)\n"
+    "find_library(AUTOPAR_RT_LIBRARY autopar_rt REQUIRED)\n"
+    "find_package(Threads REQUIRED)\n"
+    "find_package(PkgConfig REQUIRED)\n"
+    "pkg_check_modules(OPENBLAS REQUIRED openblas)\n"
+    "pkg_check_modules(CJSON REQUIRED libcjson)\n"
+    "\n"
+    "set(AUTOPAR_MARCH native CACHE STRING \"processor to compile for\")\n"
+    "add_library(@ STATIC program.c kernels.c)\n"
+    "set_target_properties(@ PROPERTIES C_EXTENSIONS OFF)\n"
+    "target_compile_options(@ PRIVATE -march=${AUTOPAR_MARCH}$)\n"
+    "target_include_directories(@ PUBLIC ${CMAKE_CURRENT_SOURCE_DIR} PRIVATE ${AUTOPAR_INCLUDE_DIR})\n"
+    "target_link_libraries(@ PUBLIC ${AUTOPAR_RT_LIBRARY} ${OPENBLAS_LINK_LIBRARIES} ${CJSON_LINK_LIBRARIES}\n"
+    "                      Threads::Threads m)\n"
+    "\n"
+    "# Beside the weights, where it looks for them.\n"
+    "add_executable(model main.c)\n"
+    "target_include_directories(model PRIVATE ${AUTOPAR_INCLUDE_DIR})\n"
+    "target_link_libraries(model PRIVATE @)\n"
+    "set_target_properties(model PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})\n";
+
+static const char pc[] = "prefix=${pcfiledir}\n"
+                         "\n"
+                         "Name: @\n"
+                         "Description: a model compiled by autopar\n"
+                         "Version: 1\n"
+                         "Cflags: -I${prefix}\n"
+                         "Libs: -L${prefix} -l@";
+
+/* @ is the name; a $ that no { follows is the list of flags. */
+static void print_template(const ap_emit *e, ap_text *t, const char *s)
+{
+    for (; *s; s++) {
+        if (*s == '@') {
+            ap_text_add(t, e->opt->name);
+        } else if (*s == '$' && s[1] != '{') {
+#define X(flag) ap_text_add(t, " " flag);
+            AP_C_FLAGS(X)
+#undef X
+        } else {
+            ap_text_add_n(t, s, 1);
+        }
+    }
+}
+
+ap_status ap_emit_build_files(const ap_emit *e)
+{
+    ap_text t, file;
+    ap_text_init(&t, &e->ctx->scratch);
+    print_template(e, &t, cmake);
+    AP_TRY(ap_emit_file(e, "CMakeLists.txt", &t));
+    ap_text_init(&t, &e->ctx->scratch);
+    print_template(e, &t, pc);
+#define X(library) ap_text_add(&t, " " library);
+    AP_C_LIBRARIES(X)
+#undef X
+    ap_text_add(&t, "\n");
+    ap_text_init(&file, &e->ctx->scratch);
+    ap_text_addf(&file, "%s.pc", e->opt->name);
+    return ap_emit_file(e, ap_text_str(&file), &t);
+}

@@ -1,0 +1,60 @@
+/* Inside the C back end: the emitter, and one function per file that it writes. */
+#ifndef AP_BACKEND_EMIT_H
+#define AP_BACKEND_EMIT_H
+
+#include "backend/backend.h"
+
+typedef struct ap_emit {
+    ap_ctx *ctx;
+    const ap_local *p;
+    const ap_backend_options *opt;
+    const char **weight; /* per parameter: its name in weights.safetensors */
+    bool *apart;         /* per kernel: in no call does a written operand overlap another one */
+    int64_t scratch_bytes;
+} ap_emit;
+
+/* ---- c_names.c ---- */
+/* The text inside a comment: one line unless `lines`, with no end of comment in it. */
+void ap_emit_comment(ap_text *t, const char *s, bool lines);
+/* A C string literal, quotes included. */
+void ap_emit_string(ap_text *t, const char *s);
+const char *ap_emit_dtype(ap_dtype t); /* APRT_F32 */
+/* Type of a value in a register: f16 and bf16 are float, bool is int. */
+const char *ap_emit_register(ap_dtype t);
+/* base + step*c_x + ...; false when it is zero and nothing was written. `times` is a factor for all of it. */
+bool ap_emit_affine(const ap_emit *e, ap_text *t, const ap_affine *a);
+/* The name of axis a as a variable. */
+void ap_emit_axis(const ap_emit *e, ap_text *t, int a);
+/* The comment and licence line at the top of a file. */
+void ap_emit_top(const ap_emit *e, ap_text *t, const char *what);
+ap_status ap_emit_file(const ap_emit *e, const char *file, const ap_text *t);
+
+/* ---- c_pointwise.c ---- */
+/* The formula of `pw` over expressions x[], of precedence 3 (names, calls, positive literals) or 2 (unary). */
+typedef struct ap_expr {
+    const char *text;
+    int precedence; /* 3 primary, 2 unary, 1 binary, 0 conditional */
+} ap_expr;
+ap_expr ap_emit_pointwise(ap_ctx *ctx, ap_pointwise pw, ap_dtype operands, ap_dtype result, const ap_expr *x);
+ap_expr ap_emit_literal(ap_ctx *ctx, ap_dtype t, ap_scalar x);
+
+/* ---- c_alias.c, c_kernels.c, c_nest.c ---- */
+/* Fills e->apart. */
+void ap_emit_find_apart(ap_emit *e);
+/* Bytes of row temporaries that do not fit on the stack, 0 if all do. */
+int64_t ap_emit_nest_scratch(const ap_kernel *k);
+bool ap_emit_nest_checks(const ap_kernel *k); /* may find an index out of range */
+void ap_emit_nest(const ap_emit *e, ap_text *t, const ap_kernel *k);
+/* Name of operand i of a kernel: x0, x1, ... for those that are read, y0, ... for those written; GEMM: a, b, c. */
+void ap_emit_operand(ap_text *t, const ap_kernel *k, uint32_t i);
+ap_status ap_emit_kernels(ap_emit *e);
+
+/* ---- the other files ---- */
+ap_status ap_emit_header(const ap_emit *e);
+ap_status ap_emit_program(const ap_emit *e);
+ap_status ap_emit_main(const ap_emit *e);
+ap_status ap_emit_build_files(const ap_emit *e);
+/* Sets e->weight and writes weights.safetensors. */
+ap_status ap_emit_weights(ap_emit *e);
+
+#endif
