@@ -43,14 +43,29 @@ static ap_status draw(ap_ctx *ctx, ap_arena *arena, const ap_shape_info *shape, 
     return AP_OK;
 }
 
-ap_status ap_check_init(ap_ctx *ctx, ap_module *m, const ap_tensor *input, ap_check *out)
+/* Parameters of hand-written modules have no data; the evaluator needs some. */
+static ap_status draw_parameters(ap_ctx *ctx, ap_module *m, ap_arena *arena, uint64_t *state)
+{
+    for (ap_symbol s = 0; s < m->symbols.len; s++) {
+        ap_symbol_info *symbol = &m->symbols.at[s];
+        if (symbol->kind != AP_SYMBOL_PARAM || symbol->data.kind != AP_DATA_NONE)
+            continue;
+        ap_type_info t = ap_type_get(ctx, ap_value_type(m, symbol->value));
+        ap_tensor x;
+        AP_TRY(draw(ctx, arena, ap_shape_get(ctx, t.shape), t.dtype, state, &x));
+        size_t size = (size_t)x.count * (size_t)ap_dtype_bytes(t.dtype);
+        void *bytes = ap_arena_alloc(&ctx->arena, size);
+        ap_tensor_to_bytes(&x, bytes);
+        symbol->data = (ap_data){.kind = AP_DATA_INLINE, .dtype = t.dtype, .bytes = bytes, .size = size};
+    }
+    return AP_OK;
+}
+
+static ap_status prepare(ap_ctx *ctx, ap_module *m, const ap_tensor *input, ap_check *out)
 {
     const ap_func_info *f = &m->funcs.at[0];
-    *out = (ap_check){.ninputs = f->narguments, .noutputs = f->nresults, .tolerance = 1e-4};
-    ap_arena_init(&out->arena, ctx->arena.out_of_memory, ctx);
-    out->input = AP_NEW_ARRAY(&out->arena, ap_tensor, f->narguments);
-    out->output = AP_NEW_ARRAY(&out->arena, ap_tensor, f->nresults);
     uint64_t state = 1;
+    AP_TRY(draw_parameters(ctx, m, &out->arena, &state));
     for (uint32_t i = 0; i < f->narguments; i++) {
         if (input) {
             out->input[i] = input[i];
@@ -60,6 +75,19 @@ ap_status ap_check_init(ap_ctx *ctx, ap_module *m, const ap_tensor *input, ap_ch
         AP_TRY(draw(ctx, &out->arena, ap_shape_get(ctx, t.shape), t.dtype, &state, &out->input[i]));
     }
     return ap_eval_func(m, 0, &out->arena, out->input, out->output);
+}
+
+ap_status ap_check_init(ap_ctx *ctx, ap_module *m, const ap_tensor *input, ap_check *out)
+{
+    const ap_func_info *f = &m->funcs.at[0];
+    *out = (ap_check){.ninputs = f->narguments, .noutputs = f->nresults, .tolerance = 1e-4};
+    ap_arena_init(&out->arena, ctx->arena.out_of_memory, ctx);
+    out->input = AP_NEW_ARRAY(&out->arena, ap_tensor, f->narguments);
+    out->output = AP_NEW_ARRAY(&out->arena, ap_tensor, f->nresults);
+    ap_status s = prepare(ctx, m, input, out);
+    if (s != AP_OK)
+        ap_check_deinit(out);
+    return s;
 }
 
 void ap_check_deinit(ap_check *c)

@@ -58,6 +58,20 @@ static char fresh_letter(bool used[128])
     return 'a';
 }
 
+/* The usual letters of a fused projection, (thd): which of q k v, head, inside the head. */
+static void name_leaves(char to[AP_MAX_DIM_FACTORS], char old, int n, bool used[128])
+{
+    static const char usual[] = "gthd";
+    to[0] = old;
+    if (n == 1)
+        return;
+    for (int i = 0; i < n; i++) {
+        char c = usual[4 - n + i];
+        to[i] = used[(int)c] && c != old ? fresh_letter(used) : c;
+        used[(int)to[i]] = true;
+    }
+}
+
 static ap_spec_side map_side(const ap_refine *r, ap_value v, const ap_spec_side *old, letter_map *map, bool used[128])
 {
     ap_spec_side s;
@@ -72,9 +86,7 @@ static ap_spec_side map_side(const ap_refine *r, ap_value v, const ap_spec_side 
         if (k < 0) {
             k = map->n++;
             map->from[k] = c;
-            map->to[k][0] = c;
-            for (int i = 1; i < l.n; i++)
-                map->to[k][i] = fresh_letter(used);
+            name_leaves(map->to[k], c, l.n, used);
         }
         for (int i = 0; i < l.n; i++)
             ap_spec_side_letter(&s, map->to[k][i]);

@@ -78,6 +78,22 @@ static uint32_t reduced_dims(const ap_node_info *n)
     return dims;
 }
 
+/* A value that is D with its last dimensions as 1 settles R before any reduction is met. */
+static bool settle_rows(rows *r, ap_shape s)
+{
+    const ap_shape_info *d = ap_shape_get(r->m->ctx, r->space), *row = ap_shape_get(r->m->ctx, s);
+    if (row->rank != d->rank || row->nfactors == d->nfactors)
+        return false;
+    uint32_t dims = 0;
+    for (int i = d->rank - 1; i >= 0 && row->first[i] == row->first[i + 1]; i--)
+        dims |= (uint32_t)(d->first[i] < d->first[i + 1]) << i;
+    r->reduced = dims;
+    if (dims && row_shape(r) == s)
+        return true;
+    r->reduced = 0;
+    return false;
+}
+
 /* Whether `n` fits the rows; may settle D and R. */
 static bool fits(rows *r, const ap_node_info *n)
 {
@@ -95,7 +111,9 @@ static bool fits(rows *r, const ap_node_info *n)
     if (!ap_op_is_pointwise(n->op))
         return false;
     ap_shape s = shape_id(r, n->out[0]);
-    return s == r->space || (r->reduced && s == row_shape(r));
+    if (s == r->space || (r->reduced && s == row_shape(r)))
+        return true;
+    return !r->reduced && settle_rows(r, s);
 }
 
 static void add_member(rows *r, ap_node id)
@@ -135,6 +153,64 @@ static bool is_splat(const rows *r, ap_value v)
     return n && n->op == AP_OP_CONSTANT && ap_value_shape(r->m, v)->nfactors == 0;
 }
 
+/* Whether `v` is computed from `from`, looking back a few nodes. */
+static bool derives(const rows *r, ap_value v, ap_value from, int depth)
+{
+    ap_node id;
+    const ap_node_info *n = producer(r, v, &id);
+    if (v == from || !n || depth == 0)
+        return v == from;
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (derives(r, n->in[i], from, depth - 1))
+            return true;
+    return false;
+}
+
+/* A node that takes the carried operand and something made from it joins nothing: x - max(x). */
+static bool joins_itself(const rows *r, const ap_node_info *n, uint32_t carried)
+{
+    for (uint32_t a = 0; a < n->nin; a++)
+        for (uint32_t b = 0; (carried >> a & 1) && b < n->nin; b++)
+            if (a != b && n->in[b] != n->in[a] && derives(r, n->in[b], n->in[a], 4))
+                return true;
+    return false;
+}
+
+/* The operands of `n` that carry a partial sum, and whether it joins others or passes alone. */
+typedef struct carrying {
+    uint32_t carried; /* bit per operand */
+    bool joint, alone;
+} carrying;
+
+static carrying look_at(const rows *r, const ap_node_info *n, const bool *carries)
+{
+    carrying c = {0};
+    uint32_t others = 0;
+    for (uint32_t k = 0; k < n->nin && k < 32; k++) {
+        c.carried |= (uint32_t)carries[n->in[k]] << k;
+        others += !carries[n->in[k]] && !is_splat(r, n->in[k]);
+    }
+    const ap_op_info *info = ap_op_get(n->op);
+    bool several = (info->linear[0] & (info->linear[0] - 1)) != 0;
+    c.joint = several && (info->linear[0] & c.carried) && !joins_itself(r, n, c.carried);
+    c.alone = !several && (info->linear[0] == c.carried || info->linear[1] == c.carried) && others == 0;
+    return c;
+}
+
+/* The joint and the linear nodes that lead to it stay outside. */
+static void exclude_chain(rows *r, ap_node id, const bool *carries)
+{
+    const ap_node_info *n = ap_node_at(r->m, id);
+    if (!ap_op_is_pointwise(n->op) || r->excluded[id])
+        return;
+    r->excluded[id] = true;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        ap_node from;
+        if (carries[n->in[k]] && producer(r, n->in[k], &from))
+            exclude_chain(r, from, carries);
+    }
+}
+
 /* From contractions and gathers along linear single-operand nodes to the first node that joins another value. */
 static void exclude_first_joints(rows *r)
 {
@@ -149,19 +225,12 @@ static void exclude_first_joints(rows *r)
             carries[n->out[0]] = true;
             continue;
         }
-        uint32_t carried = 0, others = 0;
-        for (uint32_t k = 0; k < n->nin; k++) {
-            carried |= (uint32_t)carries[n->in[k]] << k;
-            others += !carries[n->in[k]] && !is_splat(r, n->in[k]);
-        }
-        const ap_op_info *info = ap_op_get(n->op);
-        if (!carried)
+        carrying c = look_at(r, n, carries);
+        if (!c.carried)
             continue;
-        bool joint = (info->linear[0] & (info->linear[0] - 1)) != 0 && (info->linear[0] & carried);
-        bool alone = (info->linear[0] == carried || info->linear[1] == carried) || n->op == AP_OP_VIEW;
-        if (ap_op_is_pointwise(n->op) && (joint || (alone && others == 0)))
-            r->excluded[id] = true;
-        carries[n->out[0]] = !joint && alone && others == 0;
+        if (c.joint)
+            exclude_chain(r, id, carries);
+        carries[n->out[0]] = (ap_op_is_pointwise(n->op) && c.alone) || n->op == AP_OP_VIEW;
     }
 }
 

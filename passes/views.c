@@ -10,8 +10,6 @@
 #include "ir/op.h"
 #include "passes/pass.h"
 
-#include <string.h>
-
 typedef struct views {
     ap_module *m;
     uint32_t *uses; /* [value] */
@@ -31,56 +29,26 @@ static const ap_node_info *view_of(const views *w, ap_value v, ap_block block, b
     return n;
 }
 
-/* A side with every letter replaced: letter at position i of `from` by that at position i of `to`; other letters by
- * fresh ones, remembered in `fresh`. */
-typedef struct renaming {
-    char to[128];
-    bool used[128];
-} renaming;
-
-static bool rename_side(ap_spec_side *s, renaming *r)
+/* `side` in the letters of `here`, which has the same factors as `there`; false when a letter of `side` is not in
+ * `there`. */
+static bool translate(ap_spec_side *side, const ap_spec_side *there, const ap_spec_side *here)
 {
-    for (int i = 0; i < s->nletters; i++) {
-        char *to = &r->to[(int)s->letter[i]];
-        for (const char *c = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"; !*to && *c; c++)
-            if (!r->used[(int)*c])
-                *to = *c;
-        if (!*to)
+    for (int i = 0; i < side->nletters; i++) {
+        int k = ap_spec_side_find(there, side->letter[i]);
+        if (k < 0 || k >= here->nletters)
             return false;
-        r->used[(int)*to] = true;
-        s->letter[i] = *to;
+        side->letter[i] = here->letter[k];
     }
     return true;
-}
-
-/* `spec` reads (or writes) a side that another correspondence maps: its letters are renamed to `other`'s letters of the
- * side `joint`, which has the same factors. */
-static bool rename_to(ap_spec *spec, const ap_spec_side *joint_here, const ap_spec_side *joint_there,
-                      const ap_spec_side *also_used)
-{
-    if (joint_here->nletters != joint_there->nletters)
-        return false;
-    renaming r = {0};
-    for (int i = 0; i < joint_there->nletters; i++)
-        r.used[(int)joint_there->letter[i]] = true;
-    for (int i = 0; i < also_used->nletters; i++)
-        r.used[(int)also_used->letter[i]] = true;
-    for (int i = 0; i < joint_here->nletters; i++)
-        r.to[(int)joint_here->letter[i]] = joint_there->letter[i];
-    for (int i = 0; i < spec->noperands; i++)
-        if (!rename_side(&spec->operand[i], &r))
-            return false;
-    return rename_side(&spec->result, &r);
 }
 
 /* n reads v = view(x): make it read x. */
 static bool read_through(views *w, ap_node_info *n, uint32_t i, const ap_node_info *view)
 {
-    ap_spec s = *n->u.spec;
-    if (!rename_to(&s, &n->u.spec->operand[i], &view->u.spec->result, &view->u.spec->operand[0]))
+    ap_spec_side side = view->u.spec->operand[0];
+    if (!translate(&side, &view->u.spec->result, &n->u.spec->operand[i]))
         return false;
-    s.operand[i] = view->u.spec->operand[0];
-    *n->u.spec = s;
+    n->u.spec->operand[i] = side;
     w->uses[n->in[i]]--;
     n->in[i] = view->in[0];
     w->uses[n->in[i]]++;
@@ -90,11 +58,10 @@ static bool read_through(views *w, ap_node_info *n, uint32_t i, const ap_node_in
 /* view = view(result of the contraction n), its only use: make n write view's result. */
 static bool write_through(views *w, ap_node_info *n, ap_node_info *view)
 {
-    ap_spec s = *n->u.spec;
-    if (!rename_to(&s, &n->u.spec->result, &view->u.spec->operand[0], &view->u.spec->result))
+    ap_spec_side side = view->u.spec->result;
+    if (!translate(&side, &view->u.spec->operand[0], &n->u.spec->result))
         return false;
-    s.result = view->u.spec->result;
-    *n->u.spec = s;
+    n->u.spec->result = side;
     ap_value old = n->out[0], made = view->out[0];
     n->out[0] = made;
     view->out[0] = old;
