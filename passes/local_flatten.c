@@ -48,10 +48,6 @@ static bool make_trivial_reduce(ap_low *low, const ap_node_info *n)
     ap_low_value *to = &low->value[n->out[0]];
     if (s->operand[0].nletters != s->result.nletters)
         return false;
-    if (n->u.reduce.kind == AP_REDUCE_ARGMAX || n->u.reduce.kind == AP_REDUCE_ARGMIN) {
-        to->source = AP_LOW_SPLAT;
-        return true;
-    }
     const ap_low_value *from = &low->value[n->in[0]];
     to->root = from->root;
     for (int f = 0; f < low->value[from->root].nfactors; f++)

@@ -1,0 +1,554 @@
+/* explicit -> local: a lowered program gives the numbers of the module that it comes from. Written-out modules cover
+ * every operator; random strategies, with reshards where they meet, cover every collective and every split; random
+ * graphs cover fusion. The evaluators of modules and of local programs share no lowering. */
+#include "plan_util.h"
+
+#include "passes/pass.h"
+
+#include <stdlib.h>
+
+/* ---- the comparison ---- */
+
+static ap_tensor *inputs_of(ap_ctx *ctx, const ap_module *m, uint64_t *state)
+{
+    ap_tensor *in = draw_inputs(ctx, m, state);
+    for (uint32_t i = 0; i < m->funcs.at[0].narguments; i++) {
+        for (int64_t k = 0; k < in[i].count && !ap_dtype_is_float(in[i].dtype); k++)
+            in[i].at[k].i = draw(state, in[i].dtype == AP_BOOL ? 2 : 3);
+        for (int64_t k = 0; k < in[i].count && ap_dtype_is_float(in[i].dtype); k++)
+            in[i].at[k] = ap_scalar_round(in[i].dtype, in[i].at[k]);
+    }
+    return in;
+}
+
+static const char *local_text(ap_ctx *ctx, const ap_local *p)
+{
+    ap_text t;
+    ap_text_init(&t, &ctx->arena);
+    ap_local_print(p, &t);
+    return ap_text_str(&t);
+}
+
+static ap_local *assert_lowers(ap_ctx *ctx, ap_module *m, const ap_tensor *in, double tolerance)
+{
+    ap_local *p = NULL;
+    ap_tensor *want = outputs_of(ctx, m, in), *got = AP_NEW_ARRAY(&ctx->arena, ap_tensor, m->funcs.at[0].nresults);
+    ap_status s = ap_lower_local(ctx, m, "test", &p);
+    if (s != AP_OK)
+        print_error("%s\n", text_of(ctx, m));
+    assert_ok(ctx, s);
+    s = ap_local_verify(p);
+    if (s == AP_OK)
+        s = ap_local_eval(p, &ctx->arena, in, got);
+    bool same = s == AP_OK;
+    for (uint32_t i = 0; same && i < m->funcs.at[0].nresults; i++) {
+        double diff, scale;
+        ap_tensor_compare(&got[i], &want[i], &diff, &scale);
+        same = diff <= tolerance * (scale > 1 ? scale : 1);
+        if (!same)
+            print_error("result %u differs by %g of %g\n", i, diff, scale);
+    }
+    if (!same)
+        print_error("%s\n%s\n", text_of(ctx, m), local_text(ctx, p));
+    assert_ok(ctx, s);
+    assert_true(same);
+    return p;
+}
+
+/* ---- modules ---- */
+
+static const char *const models[] = {
+    /* chains, broadcasts, several uses */
+    "func @f(%x: f32[4,6,8], %b: f32[8], %s: f32[4,1,8]) -> f32[4,6,8], f32[4,6,8] {\n"
+    "  %c = constant splat 0.5 : f32[]\n"
+    "  %0 = add %x, %b : f32[4,6,8]\n"
+    "  %1 = mul %0, %c : f32[4,6,8]\n"
+    "  %2 = erf %0 : f32[4,6,8]\n"
+    "  %3 = mul %1, %2 : f32[4,6,8]\n"
+    "  %4 = sub %3, %s : f32[4,6,8]\n"
+    "  %5 = tanh %4 : f32[4,6,8]\n"
+    "  ret %5, %3 }\n",
+    /* transposes and broadcasts by views */
+    "func @f(%x: f32[4,6], %y: f32[6,4], %z: f32[4]) -> f32[6,4], f32[4,6,4], f32[1,4,6] {\n"
+    "  %0 = view %x {ab->ba} : f32[6,4]\n"
+    "  %1 = add %0, %y : f32[6,4]\n"
+    "  %2 = exp %1 : f32[6,4]\n"
+    "  %3 = view %2 {ab->cab} : f32[4,6,4]\n"
+    "  %4 = mul %3, %z : f32[4,6,4]\n"
+    "  %5 = view %1 {ab->1ba} : f32[1,4,6]\n"
+    "  ret %2, %4, %5 }\n",
+    /* softmax and a mask of its own */
+    "func @f(%x: f32[4,6,8], %k: i64[4,8]) -> f32[4,6,8] {\n"
+    "  %o = constant splat 1 : i64[]\n"
+    "  %p = eq %k, %o : bool[4,8]\n"
+    "  %q = view %p {bt->b1t} : bool[4,1,8]\n"
+    "  %n = constant splat -3 : f32[]\n"
+    "  %y = select %q, %x, %n : f32[4,6,8]\n"
+    "  %m = reduce max %y {bst->bs1} : f32[4,6,1]\n"
+    "  %d = sub %y, %m : f32[4,6,8]\n"
+    "  %e = exp %d : f32[4,6,8]\n"
+    "  %z = reduce sum %e {bst->bs1} : f32[4,6,1]\n"
+    "  %r = div %e, %z : f32[4,6,8]\n"
+    "  ret %r }\n",
+    /* residual and normalisation; the sum is used twice */
+    "param @g : f32[8] data([1,2,3,4,5,6,7,8])\n"
+    "param @h : f32[8] data([1,-2,3,-4,5,-6,7,-8])\n"
+    "func @f(%x: f32[4,6,8], %y: f32[4,6,8]) -> f32[4,6,8], f32[4,6,8] {\n"
+    "  %s = add %x, %y : f32[4,6,8]\n"
+    "  %c = constant splat 0.125 : f32[]\n"
+    "  %t = reduce sum %s {bsk->bs1} : f32[4,6,1]\n"
+    "  %m = mul %t, %c : f32[4,6,1]\n"
+    "  %d = sub %s, %m : f32[4,6,8]\n"
+    "  %q = mul %d, %d : f32[4,6,8]\n"
+    "  %u = reduce sum %q {bsk->bs1} : f32[4,6,1]\n"
+    "  %v = mul %u, %c : f32[4,6,1]\n"
+    "  %w = rsqrt %v : f32[4,6,1]\n"
+    "  %n = mul %d, %w : f32[4,6,8]\n"
+    "  %o = mul %n, @g : f32[4,6,8]\n"
+    "  %r = add %o, @h : f32[4,6,8]\n"
+    "  %a = add %s, %r : f32[4,6,8]\n"
+    "  ret %a, %r }\n",
+    /* reductions of all kinds, over any letters */
+    "func @f(%x: f32[4,6,8], %i: i64[4,8]) -> f32[6], f32[4,8], f32[], i64[4,6], i64[4,8], f32[4,1,1], i64[1,8], "
+    "f32[4,6] {\n"
+    "  %0 = reduce sum %x {abc->b} : f32[6]\n"
+    "  %1 = reduce max %x {abc->ac} : f32[4,8]\n"
+    "  %2 = reduce min %x {abc->} : f32[]\n"
+    "  %3 = reduce argmax %x {abc->ab} : i64[4,6]\n"
+    "  %4 = reduce argmin %x {abc->ac} : i64[4,8]\n"
+    "  %5 = reduce prod %x {abc->a11} : f32[4,1,1]\n"
+    "  %6 = reduce sum %i {ab->1b} : i64[1,8]\n"
+    "  %7 = exp %x : f32[4,6,8]\n"
+    "  %8 = reduce sum %7 {abc->ab} : f32[4,6]\n"
+    "  ret %0, %1, %2, %3, %4, %5, %6, %8 }\n",
+    /* gathers: rows, batch letters, an indexed letter in the middle; their sum */
+    "param @w : f32[4,8] "
+    "data([1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32])\n"
+    "func @f(%i: i64[4,6], %j: i32[4,6], %x: f32[4,6,4]) -> f32[4,6,8], f32[4,4,6,4], f32[4,6] {\n"
+    "  %0 = gather @w, %i {vh,bs->bsh} : f32[4,6,8]\n"
+    "  %1 = gather @w, %j {vh,bs->bsh} : f32[4,6,8]\n"
+    "  %2 = add %0, %1 : f32[4,6,8]\n"
+    "  %3 = gather %x, %i {avc,bs->absc} : f32[4,4,6,4]\n"
+    "  %4 = gather %x, %i {bvs,bt->bts} : f32[4,6,4]\n"
+    "  %5 = reduce sum %4 {bts->bt} : f32[4,6]\n"
+    "  ret %2, %3, %5 }\n",
+    /* slices, pads, concats, reshapes */
+    "func @f(%x: f32[4,6,8], %y: f32[4,2,8], %p: f32[]) -> f32[4,8,8], f32[4,3,8], f32[4,9,10], f32[24,8], f32[4,6,8] "
+    "{\n"
+    "  %e = exp %x : f32[4,6,8]\n"
+    "  %0 = concat %e, %y dim 1 : f32[4,8,8]\n"
+    "  %1 = slice %x [-,1:7:2,-] : f32[4,3,8]\n"
+    "  %2 = slice %0 [-,7:-1:-1,-] : f32[4,8,8]\n"
+    "  %3 = add %2, %0 : f32[4,8,8]\n"
+    "  %4 = pad %x, %p [-,1:2,2:0] : f32[4,9,10]\n"
+    "  %5 = slice %e [-,2:3,-] : f32[4,1,8]\n"
+    "  %6 = sub %e, %5 : f32[4,6,8]\n"
+    "  %7 = view %6 {abc->bac} : f32[6,4,8]\n"
+    "  %8 = reshape %7 : f32[24,8]\n"
+    "  %9 = slice %8 [23:-1:-1,-] : f32[24,8]\n"
+    "  %10 = neg %9 : f32[24,8]\n"
+    "  ret %3, %1, %4, %10, %6 }\n",
+    /* concats of whole factors, of slices, of one value with itself */
+    "func @f(%x: f32[6,4.2], %y: f32[6,4.2]) -> f32[6,3.4.2], f32[6,4.2], f32[12,4.2], f32[6,4.4] {\n"
+    "  %e = exp %x : f32[6,4.2]\n"
+    "  %0 = concat %e, %y, %e dim 1 : f32[6,3.4.2]\n"
+    "  %1 = slice %0 [-,1:2.-.-] : f32[6,4.2]\n"
+    "  %2 = mul %1, %x : f32[6,4.2]\n"
+    "  %a = slice %x [-,-.0:1] : f32[6,4]\n"
+    "  %b = slice %x [-,-.1:2] : f32[6,4]\n"
+    "  %n = neg %b : f32[6,4]\n"
+    "  %r = concat %n, %a dim 1 : f32[6,8]\n"
+    "  %s = reshape %r : f32[6,4.2]\n"
+    "  %t = add %s, %y : f32[6,4.2]\n"
+    "  %3 = concat %t, %e dim 0 : f32[12,4.2]\n"
+    "  %c = constant splat 2 : f32[6,4]\n"
+    "  %4 = concat %a, %b, %n, %c dim 1 : f32[6,4.4]\n"
+    "  ret %0, %2, %3, %4 }\n",
+    /* products: plain, batched, transposed, fused projections, outer, dot, integers */
+    "param @w : f32[8,3.2.4] data(splat 0.25)\n"
+    "func @f(%x: f32[4,6,8], %y: f32[4,8,6], %v: f32[8], %i: i64[4,8], %j: i64[8,2]) -> f32[4,6,3.2.4], f32[4,6,6], "
+    "f32[6,6,4], f32[4,6], f32[8,8], i64[4,2], f32[] {\n"
+    "  %0 = contract %x, @w {bsk,k(thd)->bs(thd)} : f32[4,6,3.2.4]\n"
+    "  %1 = contract %x, %y {bsk,bkt->bst} : f32[4,6,6]\n"
+    "  %2 = contract %x, %y {bsk,bkt->tsb} : f32[6,6,4]\n"
+    "  %3 = contract %x, %v {bsk,k->bs} : f32[4,6]\n"
+    "  %4 = contract %v, %v {a,b->ab} : f32[8,8]\n"
+    "  %5 = contract %i, %j {ak,kb->ab} : i64[4,2]\n"
+    "  %6 = contract %v, %v {a,a->} : f32[]\n"
+    "  ret %0, %1, %2, %3, %4, %5, %6 }\n",
+    /* products of views: broadcast operands, summed letters that do not collapse, reversed operands, f64 */
+    "func @f(%x: f32[4,6,8], %y: f32[8,6], %z: f64[4,6,8]) -> f32[4,4], f32[4,6,6], f32[4,8,8], f64[4,4], f32[4,6] {\n"
+    "  %0 = contract %x, %x {ask,bsk->ab} : f32[4,4]\n"
+    "  %1 = view %y {ks->bks} : f32[4,8,6]\n"
+    "  %2 = contract %x, %1 {bsk,bkt->bst} : f32[4,6,6]\n"
+    "  %3 = contract %x, %x {bsk,bst->bkt} : f32[4,8,8]\n"
+    "  %4 = view %z {bsk->ksb} : f64[8,6,4]\n"
+    "  %5 = contract %z, %4 {bsk,ksa->ab} : f64[4,4]\n"
+    "  %6 = slice %y [7:-1:-1,-] : f32[8,6]\n"
+    "  %7 = slice %x [-,0:1,-] : f32[4,1,8]\n"
+    "  %8 = contract %7, %6 {b1k,ks->bs} : f32[4,6]\n"
+    "  ret %0, %2, %3, %5, %8 }\n",
+    /* attention with split heads */
+    "param @w : f32[8,3.4.2] data(splat 0.25)\n"
+    "param @o : f32[4.2,8] data(splat 0.5)\n"
+    "func @f(%x: f32[4,6,8], %n: f32[4,6,8]) -> f32[4,6,8] {\n"
+    "  %c = contract %n, @w {bsk,k(thd)->bs(thd)} : f32[4,6,3.4.2]\n"
+    "  %t = mul %c, %c : f32[4,6,3.4.2]\n"
+    "  %q = slice %c [-,-,0:1.-.-] : f32[4,6,4.2]\n"
+    "  %k = slice %c [-,-,1:2.-.-] : f32[4,6,4.2]\n"
+    "  %v = slice %t [-,-,2:3.-.-] : f32[4,6,4.2]\n"
+    "  %a = composite attention(%q, %k, %v) : f32[4,6,4.2] {\n"
+    "    %s = contract %q, %k {bs(hd),bt(hd)->bhst} : f32[4,4,6,6]\n"
+    "    %m = reduce max %s {bhst->bhs1} : f32[4,4,6,1]\n"
+    "    %d = sub %s, %m : f32[4,4,6,6]\n"
+    "    %e = exp %d : f32[4,4,6,6]\n"
+    "    %z = reduce sum %e {bhst->bhs1} : f32[4,4,6,1]\n"
+    "    %p = div %e, %z : f32[4,4,6,6]\n"
+    "    %u = contract %p, %v {bhst,bt(hd)->bs(hd)} : f32[4,6,4.2]\n"
+    "    yield %u }\n"
+    "  %y = contract %a, @o {bs(hd),(hd)n->bsn} : f32[4,6,8]\n"
+    "  %r = add %x, %y : f32[4,6,8]\n"
+    "  ret %r }\n",
+    /* indices: two views of one iota, iota as a result and as an index, constants as results */
+    "func @f(%x: f32[6,6], %y: f32[4,6]) -> f32[6,6], i64[6], f32[4,6], f32[3,2], i32[4.2] {\n"
+    "  %i = iota dim 0 : i64[6]\n"
+    "  %a = view %i {s->s1} : i64[6,1]\n"
+    "  %b = view %i {t->1t} : i64[1,6]\n"
+    "  %c = le %b, %a : bool[6,6]\n"
+    "  %n = constant splat -9 : f32[]\n"
+    "  %r = select %c, %x, %n : f32[6,6]\n"
+    "  %g = gather %y, %i {bv,s->bs} : f32[4,6]\n"
+    "  %k = constant splat 7 : f32[3,2]\n"
+    "  %j = iota dim 0 : i32[4.2]\n"
+    "  ret %r, %i, %g, %k, %j }\n",
+    /* arguments, parameters and constants as results, twice, and through views */
+    "param @w : f32[4,6] data(splat 3)\n"
+    "func @f(%x: f32[4,6]) -> f32[4,6], f32[4,6], f32[4,6], f32[6,4], f32[2,2], f32[4,6], f32[4,6] {\n"
+    "  %k = constant [1,2,3,4] : f32[2,2]\n"
+    "  %v = view %x {ab->ba} : f32[6,4]\n"
+    "  %e = exp %x : f32[4,6]\n"
+    "  ret %x, %x, @w, %v, %k, %e, %e }\n",
+    /* other types, casts between them, half precision */
+    "func @f(%x: f32[4,6], %h: f16[4,6], %k: bf16[6,4], %i: i64[4,6], %u: u8[4,6]) -> f16[4,6], f16[4], bf16[6,6], "
+    "i32[4,6], u8[4,6], bool[4,6], f16[4,4] {\n"
+    "  %0 = cast %x : f16[4,6]\n"
+    "  %1 = add %0, %h : f16[4,6]\n"
+    "  %2 = reduce sum %1 {ab->a} : f16[4]\n"
+    "  %3 = cast %h : bf16[4,6]\n"
+    "  %4 = contract %k, %3 {ab,bc->ac} : bf16[6,6]\n"
+    "  %5 = cast %i : i32[4,6]\n"
+    "  %6 = mul %5, %5 : i32[4,6]\n"
+    "  %7 = add %u, %u : u8[4,6]\n"
+    "  %8 = lt %x, %x : bool[4,6]\n"
+    "  %9 = not %8 : bool[4,6]\n"
+    "  %10 = contract %h, %h {ak,bk->ab} : f16[4,4]\n"
+    "  ret %1, %2, %4, %6, %7, %9, %10 }\n",
+    /* a composite of several results, nested, and views inside */
+    "func @f(%x: f32[4,6,8]) -> f32[6,4,8], f32[4,6] {\n"
+    "  %a, %b = composite outer(%x) : f32[6,4,8], f32[4,6] {\n"
+    "    %t = composite inner(%x) : f32[6,4,8] {\n"
+    "      %v = view %x {abc->bac} : f32[6,4,8]\n"
+    "      %e = exp %v : f32[6,4,8]\n"
+    "      yield %e }\n"
+    "    %s = reduce sum %t {bac->ba} : f32[6,4]\n"
+    "    %w = view %s {ba->ab} : f32[4,6]\n"
+    "    yield %t, %w }\n"
+    "  ret %a, %b }\n",
+    /* reductions over dimensions of extent 1; rank 0; reshape of a splat */
+    "func @f(%x: f32[4,1,6], %p: f32[]) -> f32[4,6], f32[], f32[4,6] {\n"
+    "  %0 = reduce sum %x {a1b->ab} : f32[4,6]\n"
+    "  %2 = exp %p : f32[]\n"
+    "  %c = constant splat 2 : f32[24]\n"
+    "  %3 = reshape %c : f32[4,6]\n"
+    "  %4 = add %3, %0 : f32[4,6]\n"
+    "  ret %0, %2, %4 }\n",
+};
+#define NMODELS (sizeof models / sizeof models[0])
+
+static void every_operator_on_one_rank(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NMODELS; i++) {
+        ap_ctx *ctx = ap_ctx_create();
+        uint64_t seed = i;
+        ap_text t;
+        ap_text_init(&t, &ctx->arena);
+        ap_text_addf(&t, "state normal\n%s", models[i]);
+        ap_module *m = module_of(ctx, ap_text_str(&t));
+        assert_verifies(ctx, m);
+        assert_lowers(ctx, m, inputs_of(ctx, m, &seed), 1e-6);
+        ap_ctx_release(ctx);
+    }
+}
+
+/* ---- random strategies ---- */
+
+typedef struct scatterer {
+    ap_ctx *ctx;
+    ap_module *m;
+    ap_mesh mesh;
+    uint64_t *seed;
+    AP_VEC(ap_node) order;
+} scatterer;
+
+static void set_sharding(ap_module *m, ap_value v, ap_sharding s)
+{
+    ap_type_info t = ap_type_get(m->ctx, ap_value_type(m, v));
+    ap_value_at(m, v)->type = ap_type_make(m->ctx, t.dtype, t.shape, s);
+}
+
+/* Any sharding in which a value may arrive: axes on factors that they divide. */
+static ap_sharding random_sharding(scatterer *s, ap_value v)
+{
+    const ap_shape_info *shape = ap_value_shape(s->m, v);
+    ap_sharding_info info = {.mesh = s->mesh, .nfactors = shape->nfactors};
+    const ap_mesh_info *mesh = &s->m->meshes.at[s->mesh];
+    for (int a = 0; a < mesh->naxes && shape->nfactors; a++) {
+        int f = (int)draw(s->seed, shape->nfactors);
+        ap_axes axes = ap_axes_append(info.axes[f], a);
+        if (draw(s->seed, 3) && shape->physical[f] % ap_mesh_axes_size(mesh, axes) == 0)
+            info.axes[f] = axes;
+    }
+    return ap_sharding_intern(s->ctx, &info);
+}
+
+static bool random_strategy(scatterer *s, ap_node n, ap_assign *assign, ap_strategy *out)
+{
+    ap_rule rule;
+    ap_rule_get(s->m, n, &s->ctx->arena, &rule);
+    const ap_mesh_info *mesh = &s->m->meshes.at[s->mesh];
+    for (int attempt = 0; attempt < 20; attempt++) {
+        memset(assign, 0, sizeof *assign);
+        for (int a = 0; a < AP_MAX_AXES; a++) {
+            ap_choice choices[AP_MAX_CHOICES];
+            int count = a < mesh->naxes ? ap_rule_choices(&rule, mesh->axis_size[a], choices) : 0;
+            assign->axis[a] = count && attempt < 19 ? choices[draw(s->seed, (uint32_t)count)]
+                                                    : (ap_choice){.letter = AP_RULE_NONE, .group = AP_RULE_NONE};
+        }
+        if (ap_rule_apply(s->m, &rule, s->mesh, assign, &s->ctx->arena, out))
+            return true;
+    }
+    return false;
+}
+
+static void replace_operand(ap_module *m, ap_node n, ap_value from, ap_value to)
+{
+    ap_node_info *node = ap_node_at(m, n);
+    for (uint32_t k = 0; k < node->nin; k++)
+        node->in[k] = node->in[k] == from ? to : node->in[k];
+    if (node->body == AP_NONE)
+        return;
+    for (uint32_t i = 0; i < ap_block_at(m, node->body)->nodes.len; i++)
+        replace_operand(m, ap_block_at(m, node->body)->nodes.at[i], from, to);
+}
+
+static ap_value reshard(scatterer *s, ap_value v, ap_sharding to)
+{
+    ap_node n = ap_module_add_node(s->m, AP_OP_RESHARD, 1, &v, 1, 0);
+    ap_value out = ap_node_at(s->m, n)->out[0];
+    ap_value_at(s->m, out)->type = ap_value_type(s->m, v);
+    set_sharding(s->m, out, to);
+    ap_vec_push(&s->ctx->arena, &s->order, n);
+    return out;
+}
+
+static ap_sharding sharding_of(const scatterer *s, ap_value v)
+{
+    return ap_type_get(s->ctx, ap_value_type(s->m, v)).sharding;
+}
+
+/* A node whose two operands are one value wants one sharding of it, else the body of a composite could not tell. */
+static bool wants_agree(const scatterer *s, ap_node n, const ap_strategy *st)
+{
+    const ap_node_info *node = ap_node_at(s->m, n);
+    for (uint32_t i = 0; i < node->nin; i++) {
+        for (uint32_t j = 0; j < i; j++) {
+            if (node->in[i] == node->in[j] && st->operand[i] != st->operand[j])
+                return false;
+        }
+    }
+    return true;
+}
+
+static void scatter_node(scatterer *s, ap_node n)
+{
+    ap_assign assign;
+    ap_strategy st;
+    do
+        assert_true(random_strategy(s, n, &assign, &st));
+    while (!wants_agree(s, n, &st));
+    uint32_t nin = ap_node_at(s->m, n)->nin;
+    for (uint32_t k = 0; k < nin; k++) {
+        ap_value v = ap_node_at(s->m, n)->in[k];
+        if (sharding_of(s, v) != st.operand[k])
+            replace_operand(s->m, n, v, reshard(s, v, st.operand[k]));
+    }
+    for (uint32_t k = 0; k < ap_node_at(s->m, n)->nout; k++)
+        set_sharding(s->m, ap_node_at(s->m, n)->out[k], st.result[k]);
+    if (ap_node_at(s->m, n)->body != AP_NONE) {
+        uint32_t count;
+        ap_value *value;
+        ap_sharding *sharding;
+        assert_true(ap_rule_apply_body(s->m, n, s->mesh, &assign, &s->ctx->arena, &count, &value, &sharding));
+        for (uint32_t i = 0; i < count; i++)
+            set_sharding(s->m, value[i], sharding[i]);
+    }
+    ap_vec_push(&s->ctx->arena, &s->order, n);
+}
+
+static void scatter_return(scatterer *s, ap_node n)
+{
+    ap_func_info *f = &s->m->funcs.at[0];
+    for (uint32_t k = 0; k < f->nresults; k++) {
+        ap_value v = ap_node_at(s->m, n)->in[k];
+        ap_sharding to = random_sharding(s, v);
+        ap_node_at(s->m, n)->in[k] = to == sharding_of(s, v) ? v : reshard(s, v, to);
+        f->result[k] = ap_value_type(s->m, ap_node_at(s->m, n)->in[k]);
+    }
+    ap_vec_push(&s->ctx->arena, &s->order, n);
+}
+
+/* normal -> explicit with a random strategy for every node. */
+static void scatter(ap_ctx *ctx, ap_module *m, const ap_mesh_info *mesh, uint64_t *seed)
+{
+    scatterer s = {.ctx = ctx, .m = m, .seed = seed};
+    s.mesh = ap_module_add_mesh(m, mesh);
+    const ap_func_info *f = &m->funcs.at[0];
+    for (uint32_t i = 0; i < f->narguments; i++)
+        set_sharding(m, f->argument[i], random_sharding(&s, f->argument[i]));
+    for (uint32_t i = 0; i < m->symbols.len; i++)
+        set_sharding(m, m->symbols.at[i].value, random_sharding(&s, m->symbols.at[i].value));
+    uint32_t n = ap_block_at(m, f->body)->nodes.len;
+    for (uint32_t i = 0; i + 1 < n; i++)
+        scatter_node(&s, ap_block_at(m, f->body)->nodes.at[i]);
+    scatter_return(&s, ap_block_at(m, f->body)->nodes.at[n - 1]);
+    ap_block_at(m, f->body)->nodes.len = 0;
+    for (uint32_t i = 0; i < s.order.len; i++)
+        ap_block_append(m, f->body, s.order.at[i]);
+    m->state = AP_STATE_PLANNED;
+    assert_verifies(ctx, m);
+    assert_ok(ctx, ap_pass_explicit(ctx, m));
+    assert_verifies(ctx, m);
+}
+
+static const struct {
+    int naxes;
+    int32_t size[3];
+} meshes[] = {{1, {2}}, {1, {4}}, {2, {2, 2}}, {2, {1, 2}}, {3, {2, 2, 2}}};
+#define NMESHES (sizeof meshes / sizeof meshes[0])
+
+static void scatter_and_compare(const char *text, size_t mesh, uint64_t seed)
+{
+    ap_ctx *ctx = ap_ctx_create();
+    ap_text t;
+    ap_text_init(&t, &ctx->arena);
+    ap_text_addf(&t, "state normal\n%s", text);
+    ap_module *m = module_of(ctx, ap_text_str(&t));
+    ap_tensor *in = inputs_of(ctx, m, &seed);
+    ap_mesh_info info = mesh_of(ctx, meshes[mesh].naxes, meshes[mesh].size);
+    ap_tensor *want = outputs_of(ctx, m, in);
+    scatter(ctx, m, &info, &seed);
+    assert_lowers(ctx, m, in, strstr(text, "f16") ? 0.02 : 1e-5);
+    assert_same(m->funcs.at[0].nresults, outputs_of(ctx, m, in), want, 0.02);
+    ap_ctx_release(ctx);
+}
+
+static void random_strategies_on_several_ranks(void **state)
+{
+    (void)state;
+    const char *rounds = getenv("AP_TEST_ROUNDS");
+    int n = rounds ? atoi(rounds) : 8;
+    for (size_t i = 0; i < NMODELS; i++) {
+        for (size_t mesh = 0; mesh < NMESHES; mesh++) {
+            for (int round = 0; round < n; round++)
+                scatter_and_compare(models[i], mesh, i * 1000 + mesh * 100000 + (uint64_t)round);
+        }
+    }
+}
+
+/* ---- random graphs ---- */
+
+/* Pointwise, reduce, view and product nodes over values of shapes [4,6,8], [4,6,1] and [6,8,4] (transposed). */
+static const char *random_graph(ap_ctx *ctx, uint64_t *seed)
+{
+    static const char *const unary[] = {"exp", "tanh", "neg", "relu", "erf"};
+    static const char *const binary[] = {"add", "sub", "mul", "max"};
+    ap_text t;
+    int kind[40] = {0, 0, 1, 2}, n = 4;
+    static const char *const type[] = {"f32[4,6,8]", "f32[4,6,1]", "f32[6,8,4]"};
+    ap_text_init(&t, &ctx->arena);
+    ap_text_add(&t, "func @f(%v0: f32[4,6,8], %v1: f32[4,6,8], %v2: f32[4,6,1], %v3: f32[6,8,4]) -> RESULTS {\n");
+    for (int steps = 8 + (int)draw(seed, 20); n < steps; n++) {
+        int a = (int)draw(seed, (uint32_t)n), b = (int)draw(seed, (uint32_t)n), k = kind[a];
+        switch (draw(seed, 6)) {
+        case 0:
+            ap_text_addf(&t, "  %%v%d = %s %%v%d : %s\n", n, unary[draw(seed, 2)], a, type[k]);
+            break;
+        case 1:
+            k = k == 2 ? 2 : 1;
+            ap_text_addf(&t, k == 2 ? "  %%v%d = %s %%v%d : %s\n" : "  %%v%d = reduce %s %%v%d {bs%s->bs1} : %s\n", n,
+                         k == 2          ? unary[1 + draw(seed, 4)]
+                         : draw(seed, 2) ? "sum"
+                                         : "max",
+                         a,
+                         k == 2    ? type[2]
+                         : kind[a] ? "1"
+                                   : "k",
+                         type[1]);
+            break;
+        case 2:
+            if (k == 1) {
+                ap_text_addf(&t, "  %%v%d = view %%v%d {bs1->bsk} : %s\n", n, a, type[0]);
+                k = 0;
+            } else {
+                ap_text_addf(&t, "  %%v%d = view %%v%d %s : %s\n", n, a, k ? "{skb->bsk}" : "{bsk->skb}", type[2 - k]);
+                k = 2 - k;
+            }
+            break;
+        default:
+            if ((k == 2) != (kind[b] == 2))
+                b = a;
+            k = k == 0 || kind[b] == 0 ? 0 : k;
+            ap_text_addf(&t, "  %%v%d = %s %%v%d, %%v%d : %s\n", n, binary[draw(seed, 4)], a, b, type[k]);
+        }
+        kind[n] = k;
+    }
+    ap_text all;
+    ap_text_init(&all, &ctx->arena);
+    const char *head = ap_text_str(&t), *cut = strstr(head, "RESULTS");
+    ap_text_add_n(&all, head, (size_t)(cut - head));
+    int out[3] = {n - 1, n - 2, (int)draw(seed, (uint32_t)n)};
+    ap_text_addf(&all, "%s, %s, %s", type[kind[out[0]]], type[kind[out[1]]], type[kind[out[2]]]);
+    ap_text_addf(&all, "%s  ret %%v%d, %%v%d, %%v%d }\n", cut + strlen("RESULTS"), out[0], out[1], out[2]);
+    return ap_text_str(&all);
+}
+
+static void random_graphs(void **state)
+{
+    (void)state;
+    const char *rounds = getenv("AP_TEST_ROUNDS");
+    int n = rounds ? atoi(rounds) * 20 : 150;
+    for (int round = 0; round < n; round++) {
+        ap_ctx *ctx = ap_ctx_create();
+        uint64_t seed = (uint64_t)round + 77;
+        const char *text = random_graph(ctx, &seed);
+        ap_text t;
+        ap_text_init(&t, &ctx->arena);
+        ap_text_addf(&t, "state normal\n%s", text);
+        ap_module *m = module_of(ctx, ap_text_str(&t));
+        assert_verifies(ctx, m);
+        assert_lowers(ctx, m, inputs_of(ctx, m, &seed), 1e-5);
+        scatter_and_compare(text, (size_t)round % NMESHES, seed);
+        ap_ctx_release(ctx);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_operator_on_one_rank),
+        cmocka_unit_test(random_strategies_on_several_ranks),
+        cmocka_unit_test(random_graphs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
