@@ -275,11 +275,21 @@ APRT_UNSIGNED_OPS(uint64_t, uint64_t, u64)
 #undef APRT_UNSIGNED_OPS
 #undef APRT_INT_COMMON
 
-/* Floats to integers truncate; what does not fit is clamped, NaN gives 0. */
-static inline int64_t aprt_i64_of_float(double x)
-{
-    return x != x ? 0 : x >= 0x1p63 ? INT64_MAX : x < -0x1p63 ? INT64_MIN : (int64_t)x;
-}
+/* Floats to integers truncate; what does not fit is clamped, NaN gives 0. END is the first value that is too large. */
+#define APRT_OF_FLOAT(T, s, END, low, high)                                                                            \
+    static inline T aprt_##s##_of_float(double x)                                                                      \
+    {                                                                                                                  \
+        return x != x ? (T)0 : x >= END ? high : x <= (double)low ? low : (T)x;                                        \
+    }
+APRT_OF_FLOAT(int8_t, i8, 0x1p7, INT8_MIN, INT8_MAX)
+APRT_OF_FLOAT(int16_t, i16, 0x1p15, INT16_MIN, INT16_MAX)
+APRT_OF_FLOAT(int32_t, i32, 0x1p31, INT32_MIN, INT32_MAX)
+APRT_OF_FLOAT(int64_t, i64, 0x1p63, INT64_MIN, INT64_MAX)
+APRT_OF_FLOAT(uint8_t, u8, 0x1p8, 0, UINT8_MAX)
+APRT_OF_FLOAT(uint16_t, u16, 0x1p16, 0, UINT16_MAX)
+APRT_OF_FLOAT(uint32_t, u32, 0x1p32, 0, UINT32_MAX)
+APRT_OF_FLOAT(uint64_t, u64, 0x1p64, 0, UINT64_MAX)
+#undef APRT_OF_FLOAT
 
 #endif /* !__cplusplus */
 
@@ -403,6 +413,9 @@ const char *aprt_error(const aprt_instance *instance);
  * not. */
 int aprt_profile_enable(aprt_instance *instance);
 const double *aprt_profile_seconds(const aprt_instance *instance);
+
+/* File name that aprt_main gives output `i`: NAME.npy, where what is not a letter, digit, '.', '-' or '_' is '_'. */
+void aprt_output_file(const aprt_port *output, uint32_t noutputs, uint32_t i, char *out, size_t size);
 
 /* The main function of a compiled model: see `model --help`. Returns the exit code. */
 int aprt_main(int argc, char **argv, const aprt_program *program);

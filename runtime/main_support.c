@@ -210,26 +210,25 @@ static void print_summary(const char *name, const aprt_tensor *t)
     printf("\n");
 }
 
-/* Letters, digits, '.', '-' and '_' stay. */
-static void sanitise(const char *name, char out[160])
+/* A name that begins with a dot, is empty or clashes gets its number in front. */
+static void clean_name(const char *name, char *out, size_t size)
 {
     size_t n = 0;
-    for (; *name && n < 159; name++)
-        out[n++] = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_", *name) ? *name : '_';
+    for (const char *s = name; *s && n < size - 1; s++)
+        out[n++] = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_", *s) ? *s : '_';
     out[n] = 0;
 }
 
-/* A name that begins with a dot, is empty or clashes with another one gets its number. */
-static void file_name(const aprt_program *p, uint32_t i, char *out, size_t size)
+void aprt_output_file(const aprt_port *output, uint32_t noutputs, uint32_t i, char *out, size_t size)
 {
     char clean[160], other[160];
-    sanitise(p->output[i].name, clean);
-    bool number = clean[0] == 0 || clean[0] == '.';
-    for (uint32_t j = 0; j < p->noutputs; j++) {
-        sanitise(p->output[j].name, other);
-        number |= j != i && strcmp(clean, other) == 0;
+    bool clash = false;
+    clean_name(output[i].name, clean, sizeof clean);
+    for (uint32_t j = 0; j < noutputs; j++) {
+        clean_name(output[j].name, other, sizeof other);
+        clash = clash || (j != i && strcmp(clean, other) == 0);
     }
-    if (number)
+    if (clash || clean[0] == 0 || clean[0] == '.')
         snprintf(out, size, "%u_%s.npy", i, clean);
     else
         snprintf(out, size, "%s.npy", clean);
@@ -244,7 +243,7 @@ static int write_outputs(const request *r, aprt_failure *why)
         return aprt_fail(why, APRT_ERR_ENV, "%.200s: %s", r->output_dir, strerror(errno));
     for (uint32_t i = 0; i < p->noutputs; i++) {
         char name[200], path[4096];
-        file_name(p, i, name, sizeof name);
+        aprt_output_file(p->output, p->noutputs, i, name, sizeof name);
         if ((size_t)snprintf(path, sizeof path, "%s/%s", r->output_dir, name) >= sizeof path)
             return aprt_fail(why, APRT_ERR_ENV, "the path %.200s... is too long", r->output_dir);
         int status = aprt_npy_write(path, &p->output[i], r->output[i].data, why);
