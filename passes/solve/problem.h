@@ -47,13 +47,15 @@ typedef struct ap_solution {
     uint32_t *choice;                /* per node, in the arena given */
     int64_t cost, bound;             /* bound <= optimum <= cost; equal when proven */
     int64_t peak;                    /* largest total demand over time */
-    int64_t least_peak;              /* INFEASIBLE, NOT_FOUND: a lower bound of the peak of any choice (0: unknown) */
+    int64_t least_peak;              /* INFEASIBLE, NOT_FOUND: a lower bound of the peak of what obeys the forbidden
+                                        entries (0: unknown, or nothing obeys them) */
     const char *proof;               /* who proved it */
     uint32_t left_nodes, left_edges; /* after presolve */
 } ap_solution;
 
 typedef struct ap_solve_options {
     double time_limit;             /* seconds; 0: none */
+    int64_t work;                  /* deterministic budget of the searches, about microseconds; 0: none */
     bool presolve, eliminate, mip; /* all on by default (ap_solve_defaults); off in tests */
 } ap_solve_options;
 void ap_solve_defaults(ap_solve_options *out);

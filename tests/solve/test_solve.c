@@ -1,0 +1,230 @@
+/* The solver against brute force on random small problems, with every combination of its parts switched on and
+ * off; the same answer twice; refusal of malformed problems. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/solve/random_problem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct tally {
+    uint32_t solved, infeasible, not_found, proven;
+} tally;
+
+static void one_problem(ap_ctx *ctx, ap_arena *arena, const ap_problem *p, const ap_solve_options *opt, bool expect,
+                        int64_t least, bool complete, tally *t)
+{
+    ap_solution s;
+    assert_int_equal(ap_solve(ctx, arena, p, opt, &s), AP_OK);
+    if (s.result == AP_SOLVE_INFEASIBLE)
+        assert_false(expect);
+    if (!expect) {
+        assert_int_not_equal(s.result, AP_SOLVED);
+        if (complete)
+            assert_int_equal(s.result, AP_SOLVE_INFEASIBLE);
+    } else if (complete) {
+        assert_int_equal(s.result, AP_SOLVED);
+        assert_int_equal(s.cost, least);
+        assert_int_equal(s.bound, least);
+    }
+    if (s.result == AP_SOLVED) {
+        int64_t cost, peak;
+        assert_true(ap_problem_evaluate(p, s.choice, &cost, &peak));
+        assert_int_equal(cost, s.cost);
+        assert_int_equal(peak, s.peak);
+        assert_true(s.cost >= least);
+    }
+    if (expect)
+        assert_true(s.bound <= least);
+    t->solved += s.result == AP_SOLVED;
+    t->infeasible += s.result == AP_SOLVE_INFEASIBLE;
+    t->not_found += s.result == AP_SOLVE_NOT_FOUND;
+    t->proven += s.result == AP_SOLVED && s.bound == s.cost;
+}
+
+/* Lower bound on the peak that is stated when nothing fits: no choice that obeys the forbidden entries is lower. */
+static void check_least_peak(ap_ctx *ctx, ap_arena *arena, const ap_problem *p)
+{
+    ap_solve_options opt;
+    ap_solve_defaults(&opt);
+    ap_solution s;
+    assert_int_equal(ap_solve(ctx, arena, p, &opt, &s), AP_OK);
+    ap_problem raised = *p;
+    uint32_t *choice = AP_NEW_ARRAY(arena, uint32_t, p->nnodes);
+    int64_t cost;
+    raised.limit = INT64_MAX;
+    bool forbidden = !ap_problem_brute_force(arena, &raised, choice, &cost);
+    if (p->limit == INT64_MAX || forbidden) {
+        assert_int_equal(s.least_peak, 0);
+        return;
+    }
+    raised.limit = s.least_peak - 1;
+    assert_true(s.least_peak > p->limit);
+    assert_false(ap_problem_brute_force(arena, &raised, choice, &cost));
+}
+
+static void compare(const shape *sh, const ap_solve_options *opt, uint64_t seed, uint32_t rounds, bool complete)
+{
+    rng r = {seed};
+    tally t = {0};
+    ap_ctx *ctx = ap_ctx_create();
+    for (uint32_t i = 0; i < rounds; i++) {
+        ap_arena arena;
+        ap_arena_init(&arena, ctx->arena.out_of_memory, ctx->arena.user);
+        ap_problem p;
+        random_problem(&r, &arena, sh, &p);
+        uint32_t *choice = AP_NEW_ARRAY(&arena, uint32_t, p.nnodes);
+        int64_t least = INT64_MAX;
+        bool expect = ap_problem_brute_force(&arena, &p, choice, &least);
+        bool exact = complete || (opt->eliminate && p.limit == INT64_MAX);
+        one_problem(ctx, &arena, &p, opt, expect, least, exact, &t);
+        if (!expect && complete)
+            check_least_peak(ctx, &arena, &p);
+        ap_arena_deinit(&arena);
+    }
+    print_message("presolve %d eliminate %d mip %d: %u solved (%u proven), %u infeasible, %u not found\n",
+                  opt->presolve, opt->eliminate, opt->mip, t.solved, t.proven, t.infeasible, t.not_found);
+    assert_true(t.solved > rounds / 4);
+    ap_ctx_release(ctx);
+}
+
+static void test_all_parts(void **state)
+{
+    (void)state;
+    ap_solve_options opt;
+    ap_solve_defaults(&opt);
+    compare(&(shape){9, 4, 600, 1}, &opt, 1, test_rounds(14000), true);
+    compare(&(shape){10, 3, 3000, 1}, &opt, 2, test_rounds(3000), true);
+    compare(&(shape){8, 6, 2000, 1000}, &opt, 3, test_rounds(3000), true);
+}
+
+static void test_switches(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        ap_solve_options opt;
+        ap_solve_defaults(&opt);
+        opt.presolve = (i & 1) != 0;
+        opt.eliminate = (i & 2) != 0;
+        opt.mip = (i & 4) != 0;
+        compare(&(shape){9, 4, 400, 1}, &opt, 10 + (uint64_t)i, test_rounds(2500), opt.mip);
+    }
+}
+
+static void test_twice(void **state)
+{
+    (void)state;
+    rng r = {77};
+    ap_ctx *ctx = ap_ctx_create();
+    for (uint32_t i = 0; i < 200; i++) {
+        ap_problem p;
+        random_problem(&r, &ctx->scratch, &(shape){10, 5, 1u << 20, 1}, &p);
+        ap_solve_options opt;
+        ap_solve_defaults(&opt);
+        ap_solution a, b;
+        assert_int_equal(ap_solve(ctx, &ctx->scratch, &p, &opt, &a), AP_OK);
+        assert_int_equal(ap_solve(ctx, &ctx->scratch, &p, &opt, &b), AP_OK);
+        assert_int_equal(a.result, b.result);
+        if (a.result == AP_SOLVED)
+            assert_memory_equal(a.choice, b.choice, p.nnodes * sizeof *a.choice);
+        ap_arena_reset(&ctx->scratch);
+    }
+    ap_ctx_release(ctx);
+}
+
+/* ---- refusal ---- */
+
+static const int64_t two[2] = {1, 2}, four[4] = {1, 2, 3, 4}, minus[2] = {1, -1};
+
+static void refuse(const ap_problem *p, const char *text)
+{
+    ap_ctx *ctx = ap_ctx_create();
+    ap_solve_options opt;
+    ap_solve_defaults(&opt);
+    ap_solution s;
+    assert_int_equal(ap_solve(ctx, &ctx->scratch, p, &opt, &s), AP_ERR_MODEL);
+    assert_int_equal(ctx->diags.len, 1);
+    assert_non_null(strstr(ctx->diags.at[0].text, text));
+    ap_ctx_release(ctx);
+}
+
+static void test_malformed(void **state)
+{
+    (void)state;
+    const uint32_t ns[2] = {2, 2}, none[2] = {2, 0};
+    const int64_t *const cost[2] = {two, two};
+    ap_problem_edge edge = {0, 1, four};
+    ap_demand demand = {0, 0, 3, two};
+    ap_pair_demand pair = {0, 0, 3, four};
+    const ap_problem good = {2, ns, cost, 1, &edge, 1, &demand, 1, &pair, 9};
+    ap_problem p = good;
+    p.nstrategies = none;
+    refuse(&p, "no strategy at node 1");
+    p = good;
+    edge.v = 2;
+    refuse(&p, "ends of edge 0");
+    edge.v = 0;
+    refuse(&p, "ends of edge 0");
+    edge.v = 1;
+    demand.node = 7;
+    refuse(&p, "node of demand 0");
+    demand.node = 0;
+    demand.usage = minus;
+    refuse(&p, "negative usage in demand 0");
+    demand.usage = two;
+    pair.edge = 1;
+    refuse(&p, "edge of pair demand 0");
+    pair.edge = 0;
+    const int64_t huge[2] = {INT64_MAX - 1, 0};
+    const int64_t *const dear[2] = {huge, huge};
+    p.cost = dear;
+    refuse(&p, "costs are too large");
+    p = good;
+    demand.usage = huge;
+    refuse(&p, "memory demands are too large");
+}
+
+/* The four numbers of a solution on a problem that can be done by hand. */
+static void test_by_hand(void **state)
+{
+    (void)state;
+    const uint32_t ns[2] = {2, 2};
+    const int64_t cheap_big[2] = {10, 50}, usage[2] = {8, 3}, move[4] = {0, 5, 5, 0};
+    const int64_t *const cost[2] = {cheap_big, cheap_big};
+    const ap_problem_edge edge = {0, 1, move};
+    const ap_demand demand[2] = {{0, 0, 4, usage}, {1, 2, 6, usage}};
+    ap_problem p = {2, ns, cost, 1, &edge, 2, demand, 0, NULL, 16};
+    ap_ctx *ctx = ap_ctx_create();
+    ap_solve_options opt;
+    ap_solve_defaults(&opt);
+    ap_solution s;
+    const int64_t limit[4] = {16, 15, 10, 5}, expect[3] = {20, 65, 100}, peak[3] = {16, 11, 6};
+    for (int i = 0; i < 3; i++) {
+        p.limit = limit[i];
+        assert_int_equal(ap_solve(ctx, &ctx->scratch, &p, &opt, &s), AP_OK);
+        assert_int_equal(s.result, AP_SOLVED);
+        assert_int_equal(s.cost, expect[i]);
+        assert_int_equal(s.bound, expect[i]);
+        assert_int_equal(s.peak, peak[i]);
+    }
+    p.limit = limit[3];
+    assert_int_equal(ap_solve(ctx, &ctx->scratch, &p, &opt, &s), AP_OK);
+    assert_int_equal(s.result, AP_SOLVE_INFEASIBLE);
+    assert_int_equal(s.least_peak, 6);
+    ap_ctx_release(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_hand),  cmocka_unit_test(test_malformed), cmocka_unit_test(test_all_parts),
+        cmocka_unit_test(test_switches), cmocka_unit_test(test_twice),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
