@@ -92,6 +92,7 @@ ap_status ap_parse_data(ap_lex *l, ap_raw_data *out)
 ap_status ap_parse_data_in_parens(ap_lex *l, ap_raw_data *out)
 {
     AP_TRY(ap_lex_expect(l, "("));
+    ap_lex_skip(l);
     *out = (ap_raw_data){.mark = l->mark};
     if (ap_lex_peek(l) == '"')
         AP_TRY(parse_file(l, out));

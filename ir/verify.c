@@ -10,12 +10,19 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* "%y = add" or "ret" */
-static const char *node_text(const ap_module *m, ap_node n)
+static const char *func_name(const ap_verifier *v)
 {
+    return ap_name_str(v->m->ctx, v->m->funcs.at[v->func].name);
+}
+
+/* "@main: %y = add" or "@main: ret" */
+static const char *node_text(const ap_verifier *v, ap_node n)
+{
+    const ap_module *m = v->m;
     const ap_node_info *node = ap_node_at(m, n);
     ap_text t;
     ap_text_init(&t, &m->ctx->arena);
+    ap_text_addf(&t, "@%s: ", func_name(v));
     for (uint32_t i = 0; i < node->nout; i++) {
         ap_name name = node->out[i] < m->values.len ? ap_value_at(m, node->out[i])->name : 0;
         ap_text_add(&t, i ? ", %" : "%");
@@ -43,7 +50,7 @@ void ap_verify_node_error(ap_verifier *v, ap_node n, const char *fmt, ...)
     if (ap_loc_get(v->m->ctx, loc).node)
         v->status = ap_error(v->m->ctx, loc, "%s", text);
     else
-        v->status = ap_error(v->m->ctx, loc, "%s: %s", node_text(v->m, n), text);
+        v->status = ap_error(v->m->ctx, loc, "%s: %s", node_text(v, n), text);
 }
 
 void ap_verify_error(ap_verifier *v, ap_loc loc, const char *fmt, ...)
@@ -52,11 +59,6 @@ void ap_verify_error(ap_verifier *v, ap_loc loc, const char *fmt, ...)
     va_start(ap, fmt);
     v->status = ap_error(v->m->ctx, loc, "%s", format(v, fmt, ap));
     va_end(ap);
-}
-
-static const char *func_name(const ap_verifier *v)
-{
-    return ap_name_str(v->m->ctx, v->m->funcs.at[v->func].name);
 }
 
 static const char *type_text(const ap_module *m, ap_type t)
@@ -134,12 +136,12 @@ static void define(ap_verifier *v, ap_block b, ap_value id)
 {
     const ap_value_info *value = ap_value_at(v->m, id);
     if (v->home[id] != AP_NONE)
-        ap_verify_error(v, 0, "func @%s: value %" PRIu32 " is defined twice", func_name(v), id);
+        ap_verify_error(v, 0, "@%s: value %" PRIu32 " is defined twice", func_name(v), id);
     v->home[id] = b;
     if (!value->name)
         return;
     if (v->holder[value->name] != AP_NONE)
-        ap_verify_error(v, 0, "func @%s: two values are named %%%s", func_name(v), ap_name_str(v->m->ctx, value->name));
+        ap_verify_error(v, 0, "@%s: two values are named %%%s", func_name(v), ap_name_str(v->m->ctx, value->name));
     v->holder[value->name] = id;
 }
 
@@ -287,7 +289,7 @@ static void check_types(ap_verifier *v, ap_node n)
         if (ap_loc_get(ctx, d->loc).node)
             continue;
         ap_text_init(&t, &ctx->arena);
-        ap_text_addf(&t, "%s: %s", node_text(v->m, n), d->text);
+        ap_text_addf(&t, "%s: %s", node_text(v, n), d->text);
         d->text = ap_text_str(&t);
     }
 }
@@ -344,8 +346,7 @@ static void check_node(ap_verifier *v, ap_block b, ap_node n, bool last, int dep
 {
     const ap_node_info *node = ap_node_at(v->m, n);
     if (node->op >= AP_OP_COUNT || node->block != b) {
-        ap_verify_error(v, node->loc, "func @%s: node %" PRIu32 " is of no operator or of another block", func_name(v),
-                        n);
+        ap_verify_error(v, node->loc, "@%s: node %" PRIu32 " is of no operator or of another block", func_name(v), n);
         return;
     }
     bool ok = check_arity(v, n);
@@ -399,15 +400,14 @@ static void check_func(ap_verifier *v, ap_func id)
         ap_value a = f->argument[i];
         const ap_value_info *value = a < m->values.len ? ap_value_at(m, a) : NULL;
         if (!value || value->kind != AP_VALUE_ARGUMENT || value->def != id || value->index != i || value->type == 0)
-            ap_verify_error(v, 0, "func @%s: argument %" PRIu32 " is no value of its own, or has no type", func_name(v),
-                            i);
+            ap_verify_error(v, 0, "@%s: argument %" PRIu32 " is no value of its own, or has no type", func_name(v), i);
         else
             define(v, f->body, a);
     }
     for (uint32_t i = 0; i < f->nresults; i++)
         for (uint32_t k = 0; k < i && f->result_name[i]; k++)
             if (f->result_name[k] == f->result_name[i])
-                ap_verify_error(v, 0, "func @%s: two results are named \"%s\"", func_name(v),
+                ap_verify_error(v, 0, "@%s: two results are named \"%s\"", func_name(v),
                                 ap_name_str(m->ctx, f->result_name[i]));
     check_block(v, f->body, 0);
     for (uint32_t i = 0; i < f->narguments; i++) {

@@ -246,7 +246,7 @@ static void check_block(ap_verifier *v, ap_block b, bool rules)
 static void check_func_types(ap_verifier *v, const ap_func_info *f)
 {
     ap_ctx *ctx = v->m->ctx;
-    const char *name = ap_name_str(ctx, ap_name_format(ctx, "func @%s", ap_name_str(ctx, f->name)));
+    const char *name = ap_name_str(ctx, ap_name_format(ctx, "@%s", ap_name_str(ctx, f->name)));
     for (uint32_t i = 0; i < f->narguments + f->nresults; i++) {
         bool argument = i < f->narguments;
         ap_type t = argument ? ap_value_type(v->m, f->argument[i]) : f->result[i - f->narguments];
@@ -266,11 +266,14 @@ void ap_verify_shardings(ap_verifier *v)
                        ap_name_str(m->ctx, ap_name_format(m->ctx, "@%s", ap_name_str(m->ctx, s->name))));
     }
     for (ap_func f = 0; f < m->funcs.len; f++) {
+        v->func = f;
         check_func_types(v, &m->funcs.at[f]);
         check_block(v, m->funcs.at[f].body, false);
     }
     if (v->status != AP_OK || m->state < AP_STATE_PLANNED)
         return;
-    for (ap_func f = 0; f < m->funcs.len; f++)
+    for (ap_func f = 0; f < m->funcs.len; f++) {
+        v->func = f;
         check_block(v, m->funcs.at[f].body, true);
+    }
 }
