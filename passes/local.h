@@ -42,7 +42,8 @@ typedef struct ap_low_value {
     uint32_t nuses, first_use;
     bool placed;
     bool owned;  /* alone in a fresh buffer */
-    bool direct; /* computed straight into the place of a function result */
+    bool direct; /* computed straight into the place of a function result, by one of the ranks along `replicated` */
+    uint8_t replicated;
     ap_low_place place;
 } ap_low_value;
 

@@ -372,10 +372,9 @@ ap_status ap_low_emit_contract(ap_low *low, const ap_low_item *it)
     for (int i = 0; i < 2; i++)
         AP_TRY(ap_low_place_of(low, n->in[i], &pr.place[i]));
     AP_TRY(ap_low_destination(low, root, &pr.place[2]));
-    if (low->value[root].direct) {
-        ap_low_place unused;
-        AP_TRY(ap_low_output(low, low->use[low->value[root].first_use].operand, &unused, &call.when_mask));
-        call.when = call.when_mask ? AP_WHEN_ZERO : AP_WHEN_ALWAYS;
+    if (low->value[root].direct && low->value[root].replicated) {
+        call.when_mask = low->value[root].replicated;
+        call.when = AP_WHEN_ZERO;
     }
     read_letters(&pr);
     int packed = suits_blas(&pr) ? find_packing(&pr) : 0;

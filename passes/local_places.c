@@ -368,32 +368,48 @@ static bool is_only_store(const ap_low *low, uint32_t group, ap_value root)
     return true;
 }
 
-static ap_status try_output(ap_low *low, ap_value root, uint32_t operand, ap_low_place *out, bool *out_done)
+static ap_status try_output(ap_low *low, ap_value root, const ap_low_use *u, ap_low_place *out, bool *out_done)
 {
     const ap_low_item *it = &low->items.at[low->value[root].item];
     ap_low_place whole;
     uint8_t replicated;
-    AP_TRY(ap_low_output(low, operand, &whole, &replicated));
+    AP_TRY(ap_low_output(low, u->operand, &whole, &replicated));
     bool single = it->kind <= AP_LOW_MASK ? is_only_store(low, ap_low_group_of(low, low->value[root].item), root)
                                           : it->kind == AP_LOW_CONTRACT;
     if (replicated && !single)
         return AP_OK;
-    const ap_low_item *ret = &low->items.at[low->use[low->value[root].first_use].item];
-    *out_done = place_through(low, ap_node_at(low->m, ret->node)->in[operand], &whole, out);
+    ap_value returned = ap_node_at(low->m, low->items.at[u->item].node)->in[u->operand];
+    *out_done = place_through(low, returned, &whole, out);
     low->value[root].direct = *out_done;
+    low->value[root].replicated = replicated;
     return AP_OK;
+}
+
+/* The only use of the root outside of its own nest; false when there are several. */
+static bool find_sole_use(const ap_low *low, ap_value root, ap_low_use *out)
+{
+    const ap_low_value *rv = &low->value[root];
+    uint32_t group = ap_low_group_of(low, rv->item), count = 0;
+    for (uint32_t i = 0; i < rv->nuses; i++) {
+        ap_low_use u = low->use[rv->first_use + i];
+        if (ap_low_group_of(low, u.item) == group)
+            continue;
+        *out = u;
+        count++;
+    }
+    return count == 1;
 }
 
 ap_status ap_low_destination(ap_low *low, ap_value root, ap_low_place *out)
 {
     ap_low_value *rv = &low->value[root];
     const ap_low_item *it = &low->items.at[rv->item];
+    ap_low_use u;
     bool done = rv->placed;
-    if (!done && rv->nuses == 1 && it->kind != AP_LOW_EXCHANGE) {
-        ap_low_use u = low->use[rv->first_use];
+    if (!done && it->kind != AP_LOW_EXCHANGE && find_sole_use(low, root, &u)) {
         const ap_low_item *user = &low->items.at[u.item];
         if (user->kind == AP_LOW_RETURN) {
-            AP_TRY(try_output(low, root, u.operand, &rv->place, &done));
+            AP_TRY(try_output(low, root, &u, &rv->place, &done));
         } else if (user->kind == AP_LOW_CONCAT && it->kind <= AP_LOW_CONTRACT) {
             ap_low_place whole, part;
             AP_TRY(ap_low_destination(low, ap_low_result(low, user), &whole));

@@ -402,9 +402,9 @@ static ap_status resolve_places(rows *r, ap_low_call *call)
         if (!r->mb[i].stored)
             continue;
         AP_TRY(ap_low_destination(low, root, &unused));
-        if (low->value[root].direct) {
-            AP_TRY(ap_low_output(low, low->use[low->value[root].first_use].operand, &unused, &call->when_mask));
-            call->when = call->when_mask ? AP_WHEN_ZERO : AP_WHEN_ALWAYS;
+        if (low->value[root].direct && low->value[root].replicated) {
+            call->when_mask = low->value[root].replicated;
+            call->when = AP_WHEN_ZERO;
         }
     }
     return AP_OK;
