@@ -57,7 +57,8 @@ ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir)
     AP_TRY(ap_backend_c_emit(ctx, local, &(ap_backend_options){.dir = dir, .name = name, .header = header}));
     if (job->opt->emit_only)
         return AP_OK;
-    return ap_backend_c_build(ctx, dir, name, include, lib, job->opt->march ? job->opt->march : "native");
+    return ap_backend_c_build(
+        ctx, dir, name, &(ap_backend_toolchain){.include_dir = include, .lib_dir = lib, .march = job->opt->march});
 }
 
 static void print_result(const ap_job *job, const char *dir)
@@ -103,7 +104,7 @@ static ap_status output_dir(ap_ctx *ctx, const ap_options *opt, const char **out
 
 ap_status ap_cmd_compile(ap_ctx *ctx, const ap_options *opt)
 {
-    const char *dir;
+    const char *dir = NULL;
     AP_TRY(output_dir(ctx, opt, &dir));
     AP_TRY(check_options(ctx, opt));
     struct stat st;

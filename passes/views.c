@@ -65,7 +65,7 @@ static bool write_through(views *w, ap_node_info *n, ap_node_info *view)
     ap_value old = n->out[0], made = view->out[0];
     n->out[0] = made;
     view->out[0] = old;
-    view->in[0] = made; /* now dead: nothing reads `old` */
+    view->nin = 0; /* now dead: nothing reads `old` */
     ap_value_at(w->m, made)->def = (uint32_t)(n - w->m->nodes.at);
     ap_value_at(w->m, old)->def = (uint32_t)(view - w->m->nodes.at);
     w->uses[old] = 0;

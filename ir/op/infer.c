@@ -211,7 +211,7 @@ static ap_status no_broadcast(ap_module *m, ap_node n, const ap_shape_info *a, c
 ap_status infer_pointwise(ap_module *m, ap_node n)
 {
     const ap_node_info *node = ap_node_at(m, n);
-    ap_dtype dtype;
+    ap_dtype dtype = AP_DTYPE_NONE;
     AP_TRY(pointwise_dtype(m, n, &dtype));
     int rank = 0;
     for (uint32_t i = 0; i < node->nin; i++)
@@ -358,8 +358,8 @@ ap_status infer_concat(ap_module *m, ap_node n)
     const ap_node_info *node = ap_node_at(m, n);
     if (node->nin == 0)
         return ap_error(m->ctx, node->loc, "concat of nothing");
-    int64_t sum;
-    bool simple, equal, stacks = ap_concat_stacks(m, n);
+    int64_t sum = 0;
+    bool simple = false, equal = false, stacks = ap_concat_stacks(m, n);
     AP_TRY(concat_operands(m, n, &sum, &simple, &equal));
     const ap_shape_info *x = ap_value_shape(m, node->in[0]);
     int dim = node->u.concat.dim;
