@@ -323,19 +323,38 @@ static const ap_tensor *foldable(ap_legal *l, ap_value v)
     return t || !symbol ? t : ap_known(l, v);
 }
 
-/* The node `n`, not yet in a block: evaluated if all it needs is known. AP_NONE: it has to run. */
-static ap_value fold(ap_legal *l, ap_node n)
+/* Evaluates the node if all it needs is known. It is built in a module of its own, which holds nothing else, so
+ * that a fold costs the same in a large graph as in a small one. False: the node has to run. */
+static bool fold(ap_legal *l, ap_op op, uint32_t nin, const ap_value *in, const ap_node_info *attributes, ap_type type,
+                 ap_value *out)
 {
-    const ap_node_info *node = ap_node_at(l->m, n);
-    const ap_tensor **in = AP_NEW_ARRAY(&l->ctx->scratch, const ap_tensor *, node->nin);
-    for (uint32_t i = 0; i < node->nin; i++) {
-        in[i] = foldable(l, node->in[i]);
-        if (!in[i])
-            return AP_NONE;
+    const ap_tensor **known = AP_NEW_ARRAY(&l->ctx->scratch, const ap_tensor *, nin);
+    ap_value *operand = AP_NEW_ARRAY(&l->ctx->scratch, ap_value, nin);
+    ap_module *m = l->folder;
+    m->values.len = m->nodes.len = 0;
+    for (uint32_t i = 0; i < nin; i++) {
+        known[i] = foldable(l, in[i]);
+        if (!known[i])
+            return l->status != AP_OK;
+        operand[i] = i;
+        ap_vec_push(m->arena, &m->values,
+                    (ap_value_info){.type = ap_value_type(l->m, in[i]), .kind = AP_VALUE_ARGUMENT, .index = i});
     }
+    ap_node n = ap_module_add_node(m, op, nin, operand, 1, l->loc);
+    if (attributes)
+        ap_node_at(m, n)->u = attributes->u;
+    ap_value v = ap_node_at(m, n)->out[0];
+    ap_value_at(m, v)->type = type;
+    l->status = ap_node_infer(m, n);
+    if (l->status)
+        return true;
+    type = ap_value_type(m, v);
+    if (ap_shape_count(ap_type_shape(l->ctx, type)) > AP_FOLD_MAX)
+        return false;
     ap_tensor *result = AP_NEW(&l->ctx->scratch, ap_tensor);
-    l->status = ap_eval_node(l->m, n, &l->ctx->scratch, in, result);
-    return l->status ? AP_NONE : ap_emit_tensor(l, result);
+    l->status = ap_eval_node(m, n, &l->ctx->scratch, known, result);
+    *out = l->status ? AP_NONE : ap_emit_tensor(l, result);
+    return true;
 }
 
 ap_value ap_emit(ap_legal *l, ap_op op, uint32_t nin, const ap_value *in, const ap_node_info *attributes, ap_type type)
@@ -343,8 +362,9 @@ ap_value ap_emit(ap_legal *l, ap_op op, uint32_t nin, const ap_value *in, const 
     for (uint32_t i = 0; i < nin && !l->status; i++)
         if (in[i] == AP_NONE)
             l->status = ap_fail(l->ctx, AP_ERR_BUG, l->loc, "an operand of %s is missing", ap_op_get(op)->name);
-    if (l->status)
-        return AP_NONE;
+    ap_value folded = AP_NONE;
+    if (l->status || fold(l, op, nin, in, attributes, type, &folded))
+        return folded;
     ap_node n = ap_module_add_node(l->m, op, nin, in, 1, l->loc);
     if (attributes)
         ap_node_at(l->m, n)->u = attributes->u;
@@ -359,11 +379,6 @@ ap_value ap_emit(ap_legal *l, ap_op op, uint32_t nin, const ap_value *in, const 
         return emit_splat(l, type, (ap_scalar){0});
     if (!size_ok(l, type))
         return AP_NONE;
-    if (nin && count <= AP_FOLD_MAX) {
-        ap_value folded = fold(l, n);
-        if (folded != AP_NONE || l->status)
-            return folded;
-    }
     ap_block_append(l->m, l->block, n);
     return v;
 }

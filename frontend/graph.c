@@ -81,10 +81,20 @@ static uint32_t value_of(builder *b, uint32_t scope, ap_name prefix, const char 
     return e->value;
 }
 
-static ap_status define(builder *b, uint32_t v, ap_onnx_origin origin, uint32_t index, ap_loc loc)
+static bool is_constant(const ap_onnx_node *n)
+{
+    return strcmp(n->proto->op_type, "Constant") == 0 && !*n->domain;
+}
+
+/* One definition a value. Tools that edit models append a Constant to override another: the last one counts, as
+ * it does in ONNX Runtime. */
+static ap_status define(builder *b, uint32_t v, ap_onnx_origin origin, uint32_t index, const ap_onnx_node *node,
+                        ap_loc loc)
 {
     ap_onnx_value *info = &b->g->values.at[v];
-    if (info->origin != AP_ONNX_UNDEFINED)
+    bool overrides = node && is_constant(node) && info->origin == AP_ONNX_NODE && info->index != index &&
+                     is_constant(&b->g->nodes.at[info->index]);
+    if (info->origin != AP_ONNX_UNDEFINED && !overrides)
         return ap_error(b->ctx, loc, "value \"%s\" is defined a second time", ap_name_str(b->ctx, info->name));
     info->origin = origin;
     info->index = index;
@@ -241,7 +251,7 @@ static ap_status add_node(builder *b, const Onnx__NodeProto *p, uint32_t index, 
         return expand_call(b, &n, f, name);
     for (uint32_t i = 0; i < n.nout; i++)
         if (n.out[i] != AP_NONE)
-            AP_TRY(define(b, n.out[i], AP_ONNX_NODE, g->nodes.len, n.loc));
+            AP_TRY(define(b, n.out[i], AP_ONNX_NODE, g->nodes.len, &n, n.loc));
     ap_vec_push(&ctx->scratch, &g->nodes, n);
     return AP_OK;
 }
@@ -259,7 +269,7 @@ static ap_status add_sources(builder *b)
         uint32_t v = value_of(b, SCOPE_MAIN, 0, p->initializer[i]->name);
         if (v == AP_NONE)
             return ap_error(b->ctx, g->src->loc, "initializer %zu has no name", i);
-        AP_TRY(define(b, v, AP_ONNX_INITIALIZER, (uint32_t)i, g->src->loc));
+        AP_TRY(define(b, v, AP_ONNX_INITIALIZER, (uint32_t)i, NULL, g->src->loc));
     }
     g->input = AP_NEW_ARRAY(arena, const Onnx__ValueInfoProto *, p->n_input);
     g->input_value = AP_NEW_ARRAY(arena, uint32_t, p->n_input);
@@ -269,7 +279,7 @@ static ap_status add_sources(builder *b)
             return ap_error(b->ctx, g->src->loc, "input %zu has no name", i);
         if (g->values.at[v].origin == AP_ONNX_INITIALIZER)
             continue;
-        AP_TRY(define(b, v, AP_ONNX_INPUT, g->ninputs, g->src->loc));
+        AP_TRY(define(b, v, AP_ONNX_INPUT, g->ninputs, NULL, g->src->loc));
         g->input_value[g->ninputs] = v;
         g->input[g->ninputs++] = p->input[i];
     }

@@ -182,6 +182,8 @@ static ap_status import_mapped(const ap_onnx_source *src, const ap_file *file, c
     AP_TRY(ap_onnx_bind_dims(&graph, opt, &inputs));
     ap_legal l = {.ctx = src->ctx, .m = ap_module_create(src->ctx), .graph = &graph};
     l.m->folder = src->folder;
+    l.folder = ap_module_create(src->ctx);
+    l.folder->arena = &src->ctx->scratch;
     start_function(&l, inputs);
     AP_TRY(ap_legalise(&l));
     AP_TRY(end_function(&l));

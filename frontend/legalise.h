@@ -20,6 +20,7 @@
 typedef struct ap_legal {
     ap_ctx *ctx;
     ap_module *m;
+    ap_module *folder; /* where nodes stand while they are folded */
     ap_func func;
     ap_block block;
     const ap_onnx_graph *graph;
@@ -54,7 +55,7 @@ const ap_onnx_op *ap_onnx_op_at(uint32_t i);
 
 /* ---- sources (source.c) ---- */
 /* An initializer or a Constant: a parameter, or a constant when it is small (docs/frontend.md). */
-ap_value ap_emit_source(ap_legal *l, const ap_onnx_tensor *t, ap_name name);
+ap_value ap_emit_source(ap_legal *l, const ap_onnx_tensor *t, ap_name name, bool is_initializer);
 void ap_set_name(ap_legal *l, ap_value v, ap_name name); /* unless it has one, or another value has it */
 
 /* ---- the node being lowered ---- */

@@ -1,16 +1,16 @@
 /* Where values come from that no node computes: initializers and the contents of Constant nodes.
  *
- * One element of any type, and up to 16 integers or booleans, become a `constant`: they are factors, shapes
- * and axes. Everything else is a frozen `param` whose bytes stay where they are. */
+ * One element of any type, up to 16 integers or booleans, and up to 16 floats of a Constant node become a
+ * `constant`: they are factors, shapes and axes. Everything else is a frozen `param` whose bytes stay where they are. */
 #include "frontend/legalise.h"
 
 #include <string.h>
 
 #define SMALL 16
 
-ap_value ap_emit_source(ap_legal *l, const ap_onnx_tensor *t, ap_name name)
+ap_value ap_emit_source(ap_legal *l, const ap_onnx_tensor *t, ap_name name, bool is_initializer)
 {
-    bool small = t->count <= (ap_dtype_is_float(t->dtype) ? 1 : SMALL);
+    bool small = t->count <= (is_initializer && ap_dtype_is_float(t->dtype) ? 1 : SMALL);
     bool absent = l->graph->src->weights_absent && t->data.kind == AP_DATA_FILE && t->data.file != l->graph->src->base;
     if (small && !absent)
         return ap_emit_data(l, t);
@@ -37,7 +37,7 @@ ap_value ap_in(ap_legal *l, uint32_t i)
     l->loc = l->graph->src->loc;
     l->status = ap_onnx_tensor_read(l->graph->src, l->graph->proto->initializer[v->index], "initializer", l->loc, &t);
     if (!l->status)
-        l->value[g] = ap_emit_source(l, &t, v->name);
+        l->value[g] = ap_emit_source(l, &t, v->name, true);
     if (!l->status)
         ap_set_name(l, l->value[g], v->name);
     l->loc = loc;
@@ -73,7 +73,7 @@ void ap_lower_constant(ap_legal *l)
         l->status = ap_onnx_tensor_read(l->graph->src, a->t, "constant", l->loc, &t);
         ap_name name = l->node->out[0] == AP_NONE ? 0 : l->graph->values.at[l->node->out[0]].name;
         if (!l->status)
-            v = ap_emit_source(l, &t, name);
+            v = ap_emit_source(l, &t, name, false);
     } else if (ap_has_attr(l, "value_int")) {
         v = ap_emit_splat(l, AP_I64, &(ap_dims){0}, (ap_scalar){.i = ap_attr_int(l, "value_int", 0)});
     } else if (ap_has_attr(l, "value_float")) {
