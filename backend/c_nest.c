@@ -189,10 +189,32 @@ static void print_store(const nest *w, const ap_sop *s)
         ap_text_addf(w->t, "] = %s;\n", x);
 }
 
-/* Does this rank hold all rows, so that a checked index is a row of its part? */
+static bool has_start(const nest *w, const ap_sop *s)
+{
+    return s->imm.i >= 0 && (uint64_t)s->imm.i < w->k->nints;
+}
+
+static bool int_is_zero(const nest *w, uint32_t number)
+{
+    const ap_local *p = w->e->p;
+    for (uint32_t i = 0; i < p->instrs.len; i++) {
+        const ap_instr *in = &p->instrs.at[i];
+        if (in->kind != AP_INSTR_CALL || &p->kernels.at[in->kernel] != w->k)
+            continue;
+        const ap_affine *a = &in->ints[number];
+        for (int x = 0; x < p->naxes; x++)
+            if (a->step[x] != 0)
+                return false;
+        if (a->base != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Does every rank hold all rows, so that a checked index is a row of its part? */
 static bool holds_all(const nest *w, const ap_sop *s)
 {
-    return s->extent >= s->limit && !(s->imm.i >= 0 && (uint64_t)s->imm.i < w->k->nints);
+    return s->extent >= s->limit && (!has_start(w, s) || int_is_zero(w, (uint32_t)s->imm.i));
 }
 
 /* The index is checked against the whole range and turned into a row of this rank's part; what lies elsewhere reads as
@@ -215,7 +237,7 @@ static void print_check(nest *w, uint32_t id)
         return;
     indent(w);
     ap_text_addf(w->t, "const int64_t r%u = (int64_t)%s", id, x);
-    if (s->imm.i >= 0 && (uint64_t)s->imm.i < w->k->nints)
+    if (has_start(w, s))
         ap_text_addf(w->t, " - n%" PRId64, s->imm.i);
     ap_text_add(w->t, ";\n");
     if (holds_all(w, s))
@@ -360,7 +382,7 @@ static void print_value(nest *w, uint32_t id)
     case AP_SOP_INDEX:
         ap_text_addf(w->t, "const %s v%u = ", type, id);
         bool any = print_strides(w, s->loop_stride, section_loops(w->n, s->section));
-        if (s->imm.i >= 0 && (uint64_t)s->imm.i < w->k->nints)
+        if (has_start(w, s))
             ap_text_addf(w->t, "%sn%" PRId64, any ? " + " : "", s->imm.i);
         else if (!any)
             ap_text_add(w->t, "0");
