@@ -345,11 +345,24 @@ static ap_low_group joined(ap_low *low, const ap_low_group *p, const ap_low_grou
     return g;
 }
 
+/* The location of the group's lookups, which a call reports when an index is out of range; 0 without any. */
+static ap_loc gather_loc(const ap_low *low, const ap_low_group *g)
+{
+    for (uint32_t i = 0; i < g->members.len; i++) {
+        const ap_low_item *it = &low->items.at[g->members.at[i].item];
+        if (it->kind == AP_LOW_GATHER)
+            return it->loc;
+    }
+    return 0;
+}
+
 static bool try_join(ap_low *low, uint32_t pi, uint32_t ci)
 {
     ap_low_group *p = &low->groups.at[pi], *c = &low->groups.at[ci];
     pairing pr;
     if (!p->nest || !c->nest || p->fixed || c->fixed || p->members.len + c->members.len > MAX_MEMBERS)
+        return false;
+    if (gather_loc(low, p) && gather_loc(low, c) && gather_loc(low, p) != gather_loc(low, c))
         return false;
     if (!find_pairing(low, p, c, &pr) || has_path(low, pi, ci) || has_path(low, ci, pi))
         return false;

@@ -543,12 +543,159 @@ static void random_graphs(void **state)
     }
 }
 
+/* ---- shape of the program ---- */
+
+static ap_local *program_of(ap_ctx *ctx, const char *text)
+{
+    ap_local *p = NULL;
+    ap_module *m = module_of(ctx, text);
+    assert_verifies(ctx, m);
+    assert_ok(ctx, ap_lower_local(ctx, m, "test", &p));
+    assert_ok(ctx, ap_local_verify(p));
+    return p;
+}
+
+static void chains_and_rows_are_one_kernel(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t model;
+        uint32_t instrs;
+        int64_t arena;
+    } want[] = {{0, 1, 0}, {2, 2, 64}, {3, 1, 0}}; /* the mask of 2 has fewer elements: a kernel of its own */
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        ap_ctx *ctx = ap_ctx_create();
+        ap_text t;
+        ap_text_init(&t, &ctx->arena);
+        ap_text_addf(&t, "state normal\n%s", models[want[i].model]);
+        const ap_local *p = program_of(ctx, ap_text_str(&t));
+        assert_int_equal(p->instrs.len, want[i].instrs);
+        assert_int_equal(p->arena_bytes, want[i].arena);
+        ap_ctx_release(ctx);
+    }
+}
+
+/* What is needed again in a later pass over a row: cheap work is repeated, costly work kept. */
+static void costly_values_wait_in_row_temporaries(void **state)
+{
+    (void)state;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_text t;
+    ap_text_init(&t, &ctx->arena);
+    ap_text_addf(&t, "state normal\n%s", models[2]);
+    const ap_local *softmax = program_of(ctx, ap_text_str(&t));
+    assert_int_equal(softmax->kernels.at[1].nest.ntemps, 1);
+    ap_text_init(&t, &ctx->arena);
+    ap_text_addf(&t, "state normal\n%s", models[3]);
+    const ap_local *layernorm = program_of(ctx, ap_text_str(&t));
+    assert_int_equal(layernorm->kernels.at[0].nest.ntemps, 0);
+    ap_ctx_release(ctx);
+}
+
+static const char *const layers = "state normal\n"
+                                  "param @a : f32[16,16] data(splat 1)\n"
+                                  "param @b : f32[16,16] data(splat 2)\n"
+                                  "param @c : f32[16,16] data(splat 3)\n"
+                                  "param @d : f32[16,16] data(splat 4)\n"
+                                  "func @f(%x: f32[32,16]) -> f32[32,16] {\n"
+                                  "  %0 = contract %x, @a {mk,kn->mn} : f32[32,16]\n  %1 = relu %0 : f32[32,16]\n"
+                                  "  %2 = contract %1, @b {mk,kn->mn} : f32[32,16]\n  %3 = relu %2 : f32[32,16]\n"
+                                  "  %4 = contract %3, @c {mk,kn->mn} : f32[32,16]\n  %5 = relu %4 : f32[32,16]\n"
+                                  "  %6 = contract %5, @d {mk,kn->mn} : f32[32,16]\n  %7 = relu %6 : f32[32,16]\n"
+                                  "  ret %7 }\n";
+
+static void equal_layers_share_kernels_and_memory(void **state)
+{
+    (void)state;
+    ap_ctx *ctx = ap_ctx_create();
+    const ap_local *p = program_of(ctx, layers);
+    assert_int_equal(p->instrs.len, 8);
+    assert_int_equal(p->kernels.len, 2);
+    assert_int_equal(p->arena_bytes, 2 * 32 * 16 * 4);
+    assert_int_equal(p->params.len, 4);
+    assert_int_equal(p->instrs.at[7].ref[1].space, AP_SPACE_OUTPUT);
+    ap_ctx_release(ctx);
+}
+
+/* Of ranks that hold the same part of a result only the first writes it. */
+static void replicated_results_are_written_once(void **state)
+{
+    (void)state;
+    ap_ctx *ctx = ap_ctx_create();
+    const ap_local *p = program_of(ctx, "state explicit\nmesh @m = [x=2, y=2] ranks 0..3\n"
+                                        "func @f(%x: f32[4,8] @m[x,-]) -> f32[4,8] @m[x,-], f32[4,8] @m[x,-] {\n"
+                                        "  %0 = exp %x : f32[4,8] @m[x,-]\n  ret %0, %x }\n");
+    assert_int_equal(p->instrs.len, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(p->instrs.at[i].when, AP_WHEN_ZERO);
+        assert_int_equal(p->instrs.at[i].when_mask, 2);
+    }
+    ap_ctx_release(ctx);
+}
+
+static void same_module_gives_same_text(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NMODELS; i++) {
+        const char *text[2];
+        ap_ctx *ctx[2];
+        for (int k = 0; k < 2; k++) {
+            ctx[k] = ap_ctx_create();
+            ap_text t;
+            ap_text_init(&t, &ctx[k]->arena);
+            ap_text_addf(&t, "state normal\n%s", models[i]);
+            text[k] = local_text(ctx[k], program_of(ctx[k], ap_text_str(&t)));
+        }
+        assert_string_equal(text[0], text[1]);
+        ap_local *again = NULL;
+        assert_ok(ctx[0], ap_local_parse(ctx[0], "test", text[0], strlen(text[0]), &again));
+        assert_string_equal(local_text(ctx[0], again), text[0]);
+        ap_ctx_release(ctx[0]);
+        ap_ctx_release(ctx[1]);
+    }
+}
+
+/* ---- refusals ---- */
+
+static void what_cannot_be_lowered_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"state explicit\nmesh @m = [x=2] ranks 0..1\n"
+         "func @f(%x: f32[7^8] @m[x]) -> f32[7^8] @m[x] {\n  %0 = exp %x : f32[7^8] @m[x]  loc(\"e\", \"Exp\")\n"
+         "  ret %0 }\n",
+         "padded"},
+        {"state normal\naccum @a : f32[4]\nfunc @f(%x: f32[4]) -> f32[4] {\n  %0 = add %x, @a : f32[4]\n  ret %0 }\n",
+         "accumulators"},
+        {"state explicit\nmesh @m = [x=2] ranks 0..1\nmesh @n = [x=2] ranks 0..1\n"
+         "func @f(%x: f32[4] @m[x], %y: f32[4] @n[x]) -> f32[4] @m[x], f32[4] @n[x] {\n  ret %x, %y }\n",
+         "meshes"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ap_ctx *ctx = ap_ctx_create();
+        ap_local *p = NULL;
+        ap_module *m = module_of(ctx, cases[i].text);
+        assert_int_equal(ap_lower_local(ctx, m, "test", &p), AP_ERR_MODEL);
+        assert_true(ctx->diags.len > 0);
+        assert_non_null(strstr(ctx->diags.at[0].text, cases[i].message));
+        ap_ctx_release(ctx);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operator_on_one_rank),
         cmocka_unit_test(random_strategies_on_several_ranks),
         cmocka_unit_test(random_graphs),
+        cmocka_unit_test(chains_and_rows_are_one_kernel),
+        cmocka_unit_test(costly_values_wait_in_row_temporaries),
+        cmocka_unit_test(equal_layers_share_kernels_and_memory),
+        cmocka_unit_test(replicated_results_are_written_once),
+        cmocka_unit_test(same_module_gives_same_text),
+        cmocka_unit_test(what_cannot_be_lowered_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
