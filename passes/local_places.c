@@ -404,7 +404,7 @@ ap_status ap_low_destination(ap_low *low, ap_value root, ap_low_place *out)
 {
     ap_low_value *rv = &low->value[root];
     const ap_low_item *it = &low->items.at[rv->item];
-    ap_low_use u;
+    ap_low_use u = {0};
     bool done = rv->placed;
     if (!done && it->kind != AP_LOW_EXCHANGE && find_sole_use(low, root, &u)) {
         const ap_low_item *user = &low->items.at[u.item];

@@ -296,14 +296,14 @@ static ap_shape_info side_shape(const ap_spec_side *side, const int64_t *extent)
 static ap_spec *rnd_spec(gen *g, int noperands, const uint8_t *kinds, uint32_t nkinds, int64_t extent[AP_SPEC_LETTERS],
                          uint8_t first_kind)
 {
-    char letters[3][16] = {"", "", ""};
+    char letters[3][16] = {{0}};
     int n = 1 + (int)rnd(g, 4);
     for (int l = 0; l < n; l++) {
         uint8_t kind = l == 0 && first_kind ? first_kind : kinds[rnd(g, nkinds)];
         extent[l] = rnd_extent(g);
         for (int side = 0; side < 3; side++) {
             if (kind >> side & 1)
-                strncat(letters[side], (char[]){(char)('a' + l), 0}, 1);
+                letters[side][strlen(letters[side])] = (char)('a' + l);
         }
     }
     ap_spec *spec = AP_NEW(&g->ctx->arena, ap_spec);
