@@ -85,34 +85,40 @@ static void list_strides(const letter_list *list, const sides *s, int which, int
 
 /* ---- contract ---- */
 
+/* Rows xr x yr (at most 2 x 4) of the product: they share loads, each sum runs in order of k. */
+static void dot_block(const ap_scalar *x, int64_t xr, const ap_scalar *y, int64_t yr, int64_t k, ap_scalar *out,
+                      int64_t out_row)
+{
+    const ap_scalar *x1 = xr > 1 ? x + k : x, *y1 = yr > 1 ? y + k : y;
+    const ap_scalar *y2 = yr > 2 ? y + 2 * k : y, *y3 = yr > 3 ? y + 3 * k : y;
+    double s[2][4] = {{0}}, a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0;
+    for (int64_t p = 0; p < k; p++) {
+        double a = x[p].f, b = x1[p].f, c0 = y[p].f, c1 = y1[p].f, c2 = y2[p].f, c3 = y3[p].f;
+        a0 += a * c0, a1 += a * c1, a2 += a * c2, a3 += a * c3;
+        b0 += b * c0, b1 += b * c1, b2 += b * c2, b3 += b * c3;
+    }
+    s[0][0] = a0, s[0][1] = a1, s[0][2] = a2, s[0][3] = a3;
+    s[1][0] = b0, s[1][1] = b1, s[1][2] = b2, s[1][3] = b3;
+    for (int64_t i = 0; i < xr; i++) {
+        for (int64_t j = 0; j < yr; j++)
+            out[i * out_row + j].f = s[i][j];
+    }
+}
+
 void ap_tensor_matmul(bool is_float, const ap_scalar *a, const ap_scalar *b, int64_t rows_a, int64_t rows_b, int64_t k,
                       ap_scalar *out)
 {
-    for (int64_t i = 0; i < rows_a; i++) {
-        const ap_scalar *x = a + i * k;
-        int64_t j = 0;
-        for (; is_float && j + 4 <= rows_b; j += 4) { /* four rows share the loads of x */
-            const ap_scalar *y0 = b + j * k, *y1 = y0 + k, *y2 = y1 + k, *y3 = y2 + k;
-            double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-            for (int64_t p = 0; p < k; p++) {
-                double v = x[p].f;
-                s0 += v * y0[p].f, s1 += v * y1[p].f, s2 += v * y2[p].f, s3 += v * y3[p].f;
-            }
-            out[i * rows_b + j].f = s0, out[i * rows_b + j + 1].f = s1;
-            out[i * rows_b + j + 2].f = s2, out[i * rows_b + j + 3].f = s3;
-        }
-        for (; j < rows_b; j++) {
-            const ap_scalar *y = b + j * k;
-            double sum = 0;
-            uint64_t wrapped = 0;
-            for (int64_t p = 0; p < k && is_float; p++)
-                sum += x[p].f * y[p].f;
-            for (int64_t p = 0; p < k && !is_float; p++)
-                wrapped += (uint64_t)x[p].i * (uint64_t)y[p].i;
-            if (is_float)
-                out[i * rows_b + j].f = sum;
-            else
-                out[i * rows_b + j].i = (int64_t)wrapped;
+    for (int64_t i = 0; i < rows_a && is_float; i += 2) {
+        for (int64_t j = 0; j < rows_b; j += 4)
+            dot_block(a + i * k, ap_min_i64(2, rows_a - i), b + j * k, ap_min_i64(4, rows_b - j), k,
+                      out + i * rows_b + j, rows_b);
+    }
+    for (int64_t i = 0; i < rows_a && !is_float; i++) {
+        for (int64_t j = 0; j < rows_b; j++) {
+            uint64_t sum = 0;
+            for (int64_t p = 0; p < k; p++)
+                sum += (uint64_t)a[i * k + p].i * (uint64_t)b[j * k + p].i;
+            out[i * rows_b + j].i = (int64_t)sum;
         }
     }
 }
