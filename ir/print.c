@@ -195,7 +195,8 @@ static void print_node(printer *p, ap_node id, int depth)
     ap_print_loc(p->m->ctx, n->loc, p->out);
     if (ap_op_attr(n->op) == AP_ATTR_COMPOSITE) {
         ap_text_add(p->out, " {\n");
-        print_block(p, n->body, depth + 1);
+        if (n->body < p->m->blocks.len && ap_block_at(p->m, n->body)->parent == id)
+            print_block(p, n->body, depth + 1);
         ap_text_add(p->out, " }");
     }
 }

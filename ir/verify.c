@@ -15,6 +15,34 @@ static const char *func_name(const ap_verifier *v)
     return ap_name_str(v->m->ctx, v->m->funcs.at[v->func].name);
 }
 
+/* The number that an unnamed value has in print: unnamed ones before it, in order of appearance. */
+static bool count_unnamed(const ap_module *m, ap_block b, ap_value stop, uint32_t *count, int depth)
+{
+    const ap_block_info *block = b < m->blocks.len && depth < 64 ? ap_block_at(m, b) : NULL;
+    for (uint32_t i = 0; block && i < block->nodes.len; i++) {
+        const ap_node_info *n = block->nodes.at[i] < m->nodes.len ? ap_node_at(m, block->nodes.at[i]) : NULL;
+        for (uint32_t k = 0; n && k < n->nout; k++) {
+            if (n->out[k] == stop)
+                return true;
+            *count += n->out[k] < m->values.len && ap_value_at(m, n->out[k])->name == 0;
+        }
+        bool own = n && n->body < m->blocks.len && ap_block_at(m, n->body)->parent == block->nodes.at[i];
+        if (own && count_unnamed(m, n->body, stop, count, depth + 1))
+            return true;
+    }
+    return false;
+}
+
+static uint32_t print_number(const ap_verifier *v, ap_value value)
+{
+    const ap_func_info *f = &v->m->funcs.at[v->func];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < f->narguments; i++)
+        count += f->argument[i] < v->m->values.len && ap_value_at(v->m, f->argument[i])->name == 0;
+    count_unnamed(v->m, f->body, value, &count, 0);
+    return count;
+}
+
 /* "@main: %y = add" or "@main: ret" */
 static const char *node_text(const ap_verifier *v, ap_node n)
 {
@@ -28,6 +56,8 @@ static const char *node_text(const ap_verifier *v, ap_node n)
         ap_text_add(&t, i ? ", %" : "%");
         if (name)
             ap_print_name(m->ctx, name, &t);
+        else
+            ap_text_addf(&t, "%" PRIu32, print_number(v, node->out[i]));
     }
     ap_text_addf(&t, "%s%s", node->nout ? " = " : "", node->op < AP_OP_COUNT ? ap_op_get(node->op)->name : "?");
     return ap_text_str(&t);
@@ -188,7 +218,8 @@ static bool check_use(ap_verifier *v, ap_block b, ap_node n, uint32_t i)
     }
     if (symbol && parent == AP_NONE)
         return true;
-    ap_verify_node_error(v, n, "operand %" PRIu32 " (%c%s) %s", i, symbol ? '@' : '%', ap_name_str(m->ctx, value->name),
+    ap_name name = value->name ? value->name : ap_name_format(m->ctx, "%" PRIu32, print_number(v, id));
+    ap_verify_node_error(v, n, "operand %" PRIu32 " (%c%s) %s", i, symbol ? '@' : '%', ap_name_str(m->ctx, name),
                          parent == AP_NONE ? "is not defined before its use"
                                            : "is neither defined in this body nor an operand of its composite");
     return false;
