@@ -1,4 +1,7 @@
-/* Inside the verifier: structure (verify.c) first, then shardings (verify_sharding.c), which may rely on it. */
+/* Inside the verifier: structure (verify.c) first, then shardings (verify_sharding.c), which may rely on it.
+ *
+ * Operators and states: one marked `planned` stands in state planned only, `collective` and `step` in explicit only;
+ * all others stand in every state. */
 #ifndef AP_IR_VERIFY_H
 #define AP_IR_VERIFY_H
 
