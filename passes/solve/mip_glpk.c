@@ -631,6 +631,7 @@ static bool master_solve(master *m, ap_arena *scratch, uint32_t ncuts, const ap_
     glp_smcp par;
     glp_init_smcp(&par);
     par.msg_lev = GLP_MSG_OFF;
+    par.it_lim = clamp_int(200 + 20.0 * ((double)ncuts + n)); /* it can cycle; then the search ends here */
     if (glp_simplex(m->lp, &par) != 0 || glp_get_status(m->lp) != GLP_OPT)
         return false;
     *out_value = glp_get_obj_val(m->lp) * cu + cut[0].value;
