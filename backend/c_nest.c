@@ -222,12 +222,15 @@ static bool holds_all(const nest *w, const ap_sop *s)
 static void print_check(nest *w, uint32_t id)
 {
     const ap_sop *s = &w->n->sop[id];
-    const char *x = value_of(w, s->arg[0]).text;
+    ap_text number;
+    ap_text_init(&number, &w->e->ctx->scratch);
+    ap_text_addf(&number, "%s%s", w->n->sop[s->arg[0]].dtype == AP_I64 ? "" : "(int64_t)", value_of(w, s->arg[0]).text);
+    const char *x = ap_text_str(&number);
     indent(w);
-    ap_text_addf(w->t, "if ((int64_t)%s < 0 || (int64_t)%s >= %" PRId64 ") {\n", x, x, s->limit);
+    ap_text_addf(w->t, "if (%s < 0 || %s >= %" PRId64 ") {\n", x, x, s->limit);
     w->depth++;
     indent(w);
-    ap_text_addf(w->t, "*bad = (aprt_bad){(int64_t)%s, %" PRId64 "};\n", x, s->limit);
+    ap_text_addf(w->t, "*bad = (aprt_bad){%s, %" PRId64 "};\n", x, s->limit);
     indent(w);
     ap_text_add(w->t, "return 1;\n");
     w->depth--;
@@ -236,7 +239,7 @@ static void print_check(nest *w, uint32_t id)
     if (s->extent <= 0)
         return;
     indent(w);
-    ap_text_addf(w->t, "const int64_t r%u = (int64_t)%s", id, x);
+    ap_text_addf(w->t, "const int64_t r%u = %s", id, x);
     if (has_start(w, s))
         ap_text_addf(w->t, " - n%" PRId64, s->imm.i);
     ap_text_add(w->t, ";\n");

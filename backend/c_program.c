@@ -51,7 +51,7 @@ static void print_ports(const ap_emit *e, ap_text *t, const char *declaration, u
         print_port(e, t, &port[i], NULL);
         ap_text_add(t, ",\n");
     }
-    ap_text_add(t, n ? "};\n" : "    {0}};\n");
+    ap_text_add(t, n ? "};\n" : "    {0},\n};\n");
 }
 
 static void print_params(const ap_emit *e, ap_text *t)
@@ -159,7 +159,17 @@ static void print_ref(const ap_emit *e, ap_text *t, const ap_ref *ref, const cha
     int64_t at = ref->space == AP_SPACE_ARENA   ? ref->byte_offset
                  : ref->space == AP_SPACE_PARAM ? e->p->params.at[ref->index].byte_offset
                                                 : (int64_t)ref->index;
-    ap_text_addf(t, "%s(%s, %" PRId64 ")", space[ref->space], type, at);
+    ap_name name = ref->space == AP_SPACE_PARAM    ? e->p->params.at[ref->index].port.name
+                   : ref->space == AP_SPACE_INPUT  ? e->p->inputs.at[ref->index].name
+                   : ref->space == AP_SPACE_OUTPUT ? e->p->outputs.at[ref->index].name
+                                                   : 0;
+    ap_text_addf(t, "%s(%s, %" PRId64, space[ref->space], type, at);
+    if (name) {
+        ap_text_add(t, " /* ");
+        ap_emit_comment(t, ap_name_str(e->ctx, name), false);
+        ap_text_add(t, " */");
+    }
+    ap_text_add(t, ")");
     if (ap_emit_affine(e, &offset, &ref->offset))
         ap_text_addf(t, " + (%s)", ap_text_str(&offset));
 }
@@ -308,9 +318,11 @@ static void print_program(const ap_emit *e, ap_text *t)
     ap_text_addf(
         t, "    .ninputs = %u,\n    .noutputs = %u,\n    .nparams = %u,\n    .ngroups = %u,\n    .ninstrs = %u,\n",
         p->inputs.len, p->outputs.len, p->params.len, p->groups.len, p->instrs.len);
-    ap_text_addf(
-        t, "    .input = inputs,\n    .output = outputs,\n    .param = %s,\n    .group = %s,\n    .instr = %s,\n",
-        p->params.len ? "params" : "NULL", p->groups.len ? "groups" : "NULL", p->instrs.len ? "instrs" : "NULL");
+    ap_text_addf(t,
+                 "    .input = input_ports,\n    .output = output_ports,\n    .param = %s,\n    .group = %s,\n    "
+                 ".instr = %s,\n",
+                 p->params.len ? "params" : "NULL", p->groups.len ? "groups" : "NULL",
+                 p->instrs.len ? "instrs" : "NULL");
     ap_text_add(t, "    .device = device,\n};\n");
 }
 
@@ -349,7 +361,7 @@ ap_status ap_emit_program(const ap_emit *e)
             if (api)
                 ap_text_addf(&type, "\nconst %s_tensor %s_%s", e->opt->name, e->opt->name, output ? "output" : "input");
             else
-                ap_text_addf(&type, "\nstatic const aprt_port %s", output ? "outputs" : "inputs");
+                ap_text_addf(&type, "\nstatic const aprt_port %s", output ? "output_ports" : "input_ports");
             if (output)
                 print_ports(e, &t, ap_text_str(&type), p->outputs.len, p->outputs.at);
             else
