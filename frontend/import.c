@@ -30,6 +30,8 @@ static ap_status read_model(const ap_onnx_source *src, const ap_file *file, cons
     if (m->ir_version < 1 || m->ir_version > IR_VERSION_MAX)
         return ap_error(ctx, src->loc, "IR version %" PRId64 " is not supported; 1 to %d are", m->ir_version,
                         IR_VERSION_MAX);
+    if (m->ir_version >= 3 && !m->n_opset_import)
+        return ap_error(ctx, src->loc, "the model does not say which opset it uses; the file may be cut off");
     int64_t opset = ap_onnx_opset(m, NULL, "");
     if (opset > OPSET_MAX)
         return ap_error(ctx, src->loc, "opset %" PRId64 " of ai.onnx is not supported; up to %d are", opset, OPSET_MAX);
