@@ -139,9 +139,8 @@ static inline float aprt_tanh_f32(float x)
     float p =
         ((((2.064662e-3f * u - 8.0919644e-3f) * u + 2.16663450e-2f) * u - 5.39405628e-2f) * u + 1.333315789e-1f) * u -
         3.333332961e-1f;
-    float small = x + x * u * p;
-    float large = copysignf(1.0f - 2.0f / (aprt_exp_f32(2.0f * a) + 1.0f), x);
-    return a < 0.65f ? small : large; /* NaN goes through `large` */
+    float small = a + a * u * p, large = 1.0f - 2.0f / (aprt_exp_f32(2.0f * a) + 1.0f);
+    return copysignf(a < 0.65f ? small : large, x); /* NaN goes through `large` */
 }
 
 /* |x| < 1: x times a polynomial in x². Beyond: 1 - e^q(|x|), where q approximates log erfc; 1 from 4 on. */
@@ -154,7 +153,7 @@ static inline float aprt_erf_f32(float x)
                3.7612625824e-1f) *
                   u +
               0.12837916571f;
-    float small = x + x * p;
+    float small = a + a * p;
     float t = a > 4.0f ? 4.0f : a;
     float q = ((((((-2.1445603473e-5f * t + 4.3853034053e-4f) * t - 4.1908575762e-3f) * t + 2.5171813159e-2f) * t -
                  1.0836155880e-1f) *
@@ -164,8 +163,8 @@ static inline float aprt_erf_f32(float x)
                1.1295520439f) *
                   t +
               1.8246066986e-4f;
-    float large = copysignf(1.0f - aprt_exp_f32(q), x);
-    return a < 1.0f ? small : large;
+    float large = 1.0f - aprt_exp_f32(q);
+    return copysignf(a < 1.0f ? small : large, x);
 }
 
 static inline double aprt_exp_f64(double x)
