@@ -17,7 +17,8 @@
 /* In the order of the link line, after libNAME.a. */
 #define AP_C_LIBRARIES(X)                                                                                              \
     X("-lautopar_rt")                                                                                                  \
-    X("-lopenblas")                                                                                                    \
+    X("-ldnnl")                                                                                                        \
+    X("-lgomp")                                                                                                        \
     X("-lcjson")                                                                                                       \
     X("-lpthread")                                                                                                     \
     X("-lm")

@@ -20,7 +20,7 @@ static ap_status run_help(ap_ctx *ctx, const ap_options *opt)
 
 static void print_version(void)
 {
-    printf("autopar %s\ntargets: cpu; code generators: c; communicators: local\nlibraries: protobuf-c, GLPK, OpenBLAS, "
+    printf("autopar %s\ntargets: cpu; code generators: c; communicators: local\nlibraries: protobuf-c, GLPK, oneDNN, "
            "cJSON, xxHash\n",
            AP_VERSION);
 }

@@ -7,7 +7,7 @@
  * home, the barriers are set up afresh, so that wrong input does not cost the instance. */
 #include "internal.h"
 
-#include <cblas.h>
+#include <omp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,10 +38,15 @@ int aprt_fail_index(aprt_device *d)
 
 /* ---- jobs ---- */
 
+/* oneDNN's threads are OpenMP's, a setting of each calling thread: one here, and as it was before when the caller's own
+ * thread is device 0. */
 static void do_job(aprt_worker *w)
 {
     aprt_instance *in = w->device.instance;
+    int threads = omp_get_max_threads();
+    omp_set_num_threads(1);
     w->status = in->job(w);
+    omp_set_num_threads(threads);
     if (w->status == APRT_OK || w->status == APRT_ABANDONED)
         return;
     atomic_store(&in->aborted, 1);
@@ -135,10 +140,6 @@ static int check_program(const aprt_program *p, aprt_failure *why)
     for (int32_t a = 0; a < p->naxes; a++)
         if (p->axis_size[a] < 1 || p->axis_stride[a] < 1)
             return aprt_fail(why, APRT_ERR_BUG, "axis %d of the program is empty", a);
-    if (p->nranks > 1 && openblas_get_parallel() == OPENBLAS_SEQUENTIAL)
-        return aprt_fail(why, APRT_ERR_ENV,
-                         "the OpenBLAS found at run time is the serial build, which is not safe with several devices; "
-                         "use the pthread build (Debian: libopenblas0-pthread)");
     return APRT_OK;
 }
 
@@ -234,7 +235,6 @@ int aprt_open(const aprt_program *program, const aprt_options *options, aprt_ins
     /* More threads than processors: whoever spins keeps away whom it waits for. */
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     in->spins = processors >= program->nranks ? SPINS : FEW_SPINS;
-    openblas_set_num_threads(1); /* for the whole process: its only switch */
     status = make_groups(in, &in->why);
     if (status == APRT_OK)
         status = open_weights(in, options);
