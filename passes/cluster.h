@@ -37,6 +37,11 @@ int64_t ap_wire_bytes(const ap_module *m, ap_dtype dtype, ap_shape shape, ap_sha
 /* Rounded up to what one buffer takes in the arena. */
 int64_t ap_align_bytes(int64_t bytes);
 
+/* Where the result of a node without operands lies: in a buffer like others, beside the parameters (a constant's
+ * elements), or nowhere (one number everywhere is part of the kernels that read it). */
+typedef enum ap_holding { AP_HELD_IN_BUFFER, AP_HELD_AS_PARAM, AP_HELD_NOWHERE } ap_holding;
+ap_holding ap_node_holding(const ap_module *m, ap_node n);
+
 /* The part of a strategy that divides work: product of the sizes of all axes that split an operand or result. */
 int64_t ap_strategy_divisor(const ap_module *m, ap_node n, const ap_strategy *s);
 /* Is the node a matrix product? */

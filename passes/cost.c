@@ -58,6 +58,15 @@ int64_t ap_local_bytes(const ap_module *m, ap_dtype dtype, ap_shape shape, ap_sh
     return ap_sat_mul(local_count(m, shape, s), each);
 }
 
+ap_holding ap_node_holding(const ap_module *m, ap_node n)
+{
+    const ap_node_info *node = ap_node_at(m, n);
+    if (ap_op_get(node->op)->lower != AP_LOWER_CONSTANT)
+        return AP_HELD_IN_BUFFER;
+    bool one = ap_shape_count(ap_value_shape(m, node->out[0])) == 1;
+    return one || node->u.constant->kind == AP_DATA_SPLAT ? AP_HELD_NOWHERE : AP_HELD_AS_PARAM;
+}
+
 static int64_t value_bytes(const ap_module *m, ap_value v, ap_sharding s)
 {
     ap_type_info t = ap_type_get(m->ctx, ap_value_type(m, v));

@@ -115,8 +115,9 @@ static ap_status solve(ap_planning *p, ap_solution *out)
     AP_TRY(ap_solve(p->ctx, p->arena, &p->problem, &options, out));
     if (out->result != AP_SOLVED)
         return no_plan(p, out);
-    int64_t cost, peak;
-    if (!ap_problem_evaluate(&p->problem, out->choice, &cost, &peak) || cost != out->cost)
+    int64_t cost;
+    ap_planning_break_ties(p, out->choice);
+    if (!ap_problem_evaluate(&p->problem, out->choice, &cost, &out->peak) || cost != out->cost)
         return ap_fail(p->ctx, AP_ERR_BUG, 0, "the solver's plan does not have the cost that it claims");
     return AP_OK;
 }

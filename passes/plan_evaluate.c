@@ -3,7 +3,7 @@
  * kernels by their types and reshards by their paths, and keeps account of the buffers that are alive.
  *
  *     buffer    a node's result has one of its own; a view's, and a reshard's that only slices, lies in the
- *               operand's; arguments lie in the caller's memory; symbols are held all the time
+ *               operand's; arguments lie in the caller's memory; symbols and constants are held all the time
  *     alive     from the node that fills it to the last node that reads it, both included */
 #include "ir/op.h"
 #include "passes/plan.h"
@@ -98,8 +98,14 @@ static ap_status price_node(account *a, uint32_t at, ap_node n)
     for (uint32_t j = 0; j < node->nout; j++) {
         ap_value r = node->out[j];
         a->buffer[r] = op->shares_buffer ? a->buffer[node->in[0]] : r;
-        if (!op->shares_buffer)
-            a->bytes[r] = buffer_bytes(a, r);
+        if (op->shares_buffer)
+            continue;
+        a->bytes[r] = buffer_bytes(a, r);
+        if (ap_node_holding(a->m, n) == AP_HELD_IN_BUFFER)
+            continue;
+        a->buffer[r] = AP_NONE;
+        if (ap_node_holding(a->m, n) == AP_HELD_AS_PARAM)
+            a->out->param_bytes = ap_sat_add(a->out->param_bytes, a->bytes[r]);
     }
     return AP_OK;
 }

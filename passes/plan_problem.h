@@ -42,8 +42,8 @@ typedef struct ap_plan_holder {
     uint32_t var;
     uint32_t step; /* that makes it; AP_NONE for arguments and symbols */
     bool view;     /* shares the variable of its step */
-    bool resident; /* a symbol: held all the time */
-    bool foreign;  /* an argument: lies in the caller's memory */
+    bool resident; /* a symbol, a constant: held all the time */
+    bool foreign;  /* an argument lies in the caller's memory, a number in its readers */
     bool pinned, returned;
     uint32_t n;
     ap_sharding *kept; /* per label */
@@ -91,6 +91,8 @@ ap_status ap_planning_list(ap_planning *p);
 void ap_planning_price(ap_planning *p);
 void ap_planning_demand(ap_planning *p);
 
+/* Moves a solution among those of equal cost to fewer bytes. */
+void ap_planning_break_ties(ap_planning *p, uint32_t *choice);
 /* Writes the shardings chosen into all types and inserts reshards; the module is then in state planned. */
 ap_status ap_planning_apply(ap_planning *p, const uint32_t *choice);
 

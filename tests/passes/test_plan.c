@@ -123,7 +123,7 @@ static void make_node(maker *k)
 {
     int v = draw(k->state, 3) ? k->nvalues - 1 : (int)draw(k->state, (uint32_t)k->nvalues), u = same_shape(k, v);
     int m = k->dim[v][0], n = k->dim[v][1], r;
-    switch (draw(k->state, k->views ? 9 : 7)) {
+    switch (draw(k->state, k->views ? 10 : 8)) {
     case 0:
     case 1:
         if (n == 1)
@@ -160,20 +160,30 @@ static void make_node(maker *k)
             "    %%d%d = sub %%v%d, %%s%d : f32[%d,%d]\n    %%e%d = relu %%d%d : f32[%d,%d]\n    yield %%e%d }\n",
             r, v, m, n, r, v, m, r, v, r, m, n, r, r, m, n, r);
         return;
-    case 7:
+    case 8:
         if (n == 1 || m == 1)
             break;
         k->has_view = true;
         r = add_value(k, n, m);
         ap_text_addf(&k->body, "  %%v%d = view %%v%d {mn->nm} : f32[%d,%d]\n", r, v, n, m);
         return;
-    case 8:
+    case 9:
         if (m != 8)
             break;
         k->has_view = true;
         r = add_value(k, 4, n);
-        ap_text_addf(&k->body, "  %%v%d = slice %%v%d [%d:%d,%s] : f32[4,%d]\n", r, v, 2, 6, n == 1 ? "1" : "-", n);
+        ap_text_addf(&k->body, "  %%v%d = slice %%v%d [%d:%d,%s] : f32[4,%d]\n", r, v, 2, 6, "-", n);
         return;
+    case 6: {
+        bool splat = draw(k->state, 2);
+        ap_text_addf(&k->body, "  %%k%d = constant %s", k->nvalues, splat ? "splat 0.5" : "[");
+        for (int i = 0; !splat && i < m * n; i++)
+            ap_text_addf(&k->body, "%s%g", i ? "," : "", i % 5 / 4.0);
+        ap_text_addf(&k->body, "%s : f32[%d,%d]\n", splat ? "" : "]", m, n);
+        r = add_value(k, m, n);
+        ap_text_addf(&k->body, "  %%v%d = mul %%v%d, %%k%d : f32[%d,%d]\n", r, v, r, m, n);
+        return;
+    }
     default:
         break;
     }
