@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Runs onnx_eval over the ONNX backend tests and the models of the shared data.
 
-    backend_suite.py ONNX_EVAL SHARED [--only GLOB] [--category node,...] [--verbose]
+    backend_suite.py ONNX_EVAL [SHARED] [--only GLOB] [--category node,...] [--verbose]
 
 Many tests feed shapes and axes as inputs; where that is why a test is skipped, it is tried again with those inputs
 as initializers (this needs the onnx package, and is left out without it). What imports must be right. What is not supported is skipped and counted by reason; what ONNX Runtime does not pass
-itself has no agreed answer and is not judged. Ends with `N passed, N failed, N skipped`; exit code 1 if any failed.
+itself has no agreed answer and is not judged. SHARED is the folder with the data, by default that of the environment variable AUTOPAR_DATA, then `shared` beside the
+checkout. Ends with `N passed, N failed, N skipped`; exit code 1 if any
+failed, 77 without data.
 """
 import argparse
 import collections
@@ -126,11 +128,15 @@ def reason(text):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("tool")
-    parser.add_argument("shared")
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "shared")
+    parser.add_argument("shared", nargs="?", default=os.environ.get("AUTOPAR_DATA") or beside)
     parser.add_argument("--only", default="*")
     parser.add_argument("--category", default=",".join(CATEGORIES))
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
+    if not os.path.isdir(os.path.join(args.shared, "onnx-backend-tests")):
+        print("skipped: no data in", args.shared)
+        return 77
     counts, reasons, unjudged = collections.Counter(), collections.Counter(), []
     with tempfile.TemporaryDirectory() as folder:
         categories = [c for c in args.category.split(",") if c in CATEGORIES]
