@@ -33,7 +33,7 @@ typedef struct ap_import_info {
     uint32_t nops; /* distinct operators, sorted by name */
     const char **op_name;
     uint32_t *op_count;
-    int64_t parameters; /* elements of all initializers and large constants that are used */
+    int64_t parameters; /* elements of the floating-point params that are used */
     int64_t parameter_bytes;
 } ap_import_info;
 
