@@ -180,6 +180,8 @@ static void forget_names(ap_verifier *v, ap_block b)
 {
     const ap_block_info *block = ap_block_at(v->m, b);
     for (uint32_t i = 0; i < block->nodes.len; i++) {
+        if (block->nodes.at[i] >= v->m->nodes.len)
+            continue; /* reported where it stands */
         const ap_node_info *n = ap_node_at(v->m, block->nodes.at[i]);
         for (uint32_t k = 0; k < n->nout; k++) {
             ap_name name = n->out[k] < v->m->values.len ? ap_value_at(v->m, n->out[k])->name : 0;

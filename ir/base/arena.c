@@ -4,6 +4,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ARENA_ASAN 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define ARENA_ASAN 1
+#endif
+/* Under AddressSanitizer what is not handed out is poisoned, and a gap stays after each allocation, so that running
+ * over the end of one is caught although all share a block. */
+#ifdef ARENA_ASAN
+#include <sanitizer/asan_interface.h>
+#define GAP 16u
+__attribute__((noinline)) static void poison(void *p, size_t n)
+{
+    __asan_poison_memory_region(p, n);
+}
+static void unpoison(void *p, size_t n)
+{
+    __asan_unpoison_memory_region(p, n);
+}
+#else
+#define GAP 0u
+static void poison(void *p, size_t n)
+{
+    (void)p;
+    (void)n;
+}
+static void unpoison(void *p, size_t n)
+{
+    (void)p;
+    (void)n;
+}
+#endif
+
 #define ALIGN 16u
 #define FIRST_BLOCK (64u * 1024u)
 
@@ -22,6 +56,7 @@ void ap_arena_deinit(ap_arena *a)
 {
     for (ap_arena_block *b = a->head; b;) {
         ap_arena_block *next = b->next;
+        unpoison(b->data, b->size);
         free(b);
         b = next;
     }
@@ -34,11 +69,13 @@ void ap_arena_reset(ap_arena *a)
         return;
     for (ap_arena_block *b = a->head->next; b;) {
         ap_arena_block *next = b->next;
+        unpoison(b->data, b->size);
         free(b);
         b = next;
     }
     a->head->next = NULL;
     a->head->used = 0;
+    poison(a->head->data, a->head->size);
     a->bytes = 0;
 }
 
@@ -66,21 +103,23 @@ static ap_arena_block *add_block(ap_arena *a, size_t need)
     b->used = 0;
     b->next = a->head;
     a->head = b;
+    poison(b->data, b->size);
     return b;
 }
 
 void *ap_arena_alloc(ap_arena *a, size_t size)
 {
-    if (size > SIZE_MAX - ALIGN)
+    if (size > SIZE_MAX - ALIGN - GAP)
         out_of_memory(a);
-    size_t need = (size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    size_t need = ((size + ALIGN - 1) & ~(size_t)(ALIGN - 1)) + GAP;
     ap_arena_block *b = a->head;
     if (!b || b->size - b->used < need)
         b = add_block(a, need);
     void *p = b->data + b->used;
     b->used += need;
     a->bytes += need;
-    memset(p, 0, need);
+    unpoison(p, size);
+    memset(p, 0, size);
     return p;
 }
 
