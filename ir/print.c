@@ -209,7 +209,10 @@ static void print_block(printer *p, ap_block b, int depth)
     const ap_block_info *block = ap_block_at(p->m, b);
     for (uint32_t i = 0; i < block->nodes.len; i++) {
         ap_text_add(p->out, i ? "\n" : "");
-        print_node(p, block->nodes.at[i], depth);
+        if (block->nodes.at[i] < p->m->nodes.len)
+            print_node(p, block->nodes.at[i], depth);
+        else
+            ap_text_addf(p->out, "%*s; no node %u", 2 * depth, "", block->nodes.at[i]);
     }
 }
 
