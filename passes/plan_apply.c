@@ -22,7 +22,7 @@ static void set_sharding(ap_module *m, ap_value v, ap_sharding s)
 static ap_value add_reshard(writer *w, ap_value v, ap_sharding to, ap_loc loc)
 {
     ap_module *m = w->p->m;
-    ap_node n = ap_module_add_node(m, AP_OP_RESHARD, 1, &v, 1, loc);
+    ap_node n = ap_module_add_node(m, ap_reshard_op(), 1, &v, 1, loc);
     ap_value out = ap_node_at(m, n)->out[0];
     ap_value_at(m, out)->type = ap_value_type(m, v);
     set_sharding(m, out, to);

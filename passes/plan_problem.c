@@ -98,7 +98,7 @@ static int64_t keep_cost(ap_planning *p, const ap_plan_holder *h, ap_sharding ma
         return AP_FORBIDDEN;
     const ap_step *last = &path->step[path->nsteps - 1];
     ap_sharding before = path->nsteps > 1 ? path->step[path->nsteps - 2].to : made;
-    if (last->op == AP_OP_ALL_SLICE && holds_label(h, before))
+    if (last->kind == AP_STEP_ALL_SLICE && holds_label(h, before))
         return AP_FORBIDDEN;
     return path->cost;
 }

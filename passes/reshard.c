@@ -11,13 +11,13 @@
  * One Dijkstra tree per (dtype, shape, source) answers all targets; trees and paths are kept. */
 #include "passes/reshard.h"
 
-#include <string.h>
+#include <assert.h>
 
 typedef struct reached {
     ap_sharding at;
     int64_t cost, bytes;
     int32_t steps, from; /* index of the state before; -1 for the source */
-    ap_op op;
+    ap_step_kind kind;
     uint8_t axes;
     int64_t step_cost;
     bool settled;
@@ -84,7 +84,7 @@ static bool is_better(const reached *a, const reached *b)
 }
 
 /* Offers a step from the current state; ties keep the one found first. */
-static void offer(search *s, ap_op op, int axis, const ap_sharding_info *to, int64_t cost, int64_t bytes)
+static void offer(search *s, ap_step_kind kind, int axis, const ap_sharding_info *to, int64_t cost, int64_t bytes)
 {
     const reached *before = &s->t->states.at[s->current];
     reached next = {.at = ap_sharding_intern(s->r->m->ctx, to),
@@ -92,7 +92,7 @@ static void offer(search *s, ap_op op, int axis, const ap_sharding_info *to, int
                     .bytes = ap_sat_add(before->bytes, bytes),
                     .steps = before->steps + 1,
                     .from = (int32_t)s->current,
-                    .op = op,
+                    .kind = kind,
                     .axes = (uint8_t)(1u << axis),
                     .step_cost = cost};
     if (next.steps > AP_MAX_STEPS)
@@ -115,13 +115,13 @@ static void offer_unused(search *s, int a)
             continue;
         ap_sharding_info to = s->here;
         to.axes[f] = ap_axes_append(to.axes[f], a);
-        offer(s, AP_OP_ALL_SLICE, a, &to, 0, 0);
+        offer(s, AP_STEP_ALL_SLICE, a, &to, 0, 0);
     }
     ap_sharding_info to = s->here;
     to.partial[AP_PARTIAL_SUM] |= (uint8_t)(1u << a);
     ap_sharding id = ap_sharding_intern(s->r->m->ctx, &to);
     int64_t bytes = ap_local_bytes(s->r->m, s->t->dtype, s->t->shape, id);
-    offer(s, AP_OP_MASK, a, &to, ap_cost_memory(s->r->c, ap_sat_mul(2, bytes)), 0);
+    offer(s, AP_STEP_MASK, a, &to, ap_cost_memory(s->r->c, ap_sat_mul(2, bytes)), 0);
 }
 
 static void offer_partial(search *s, int a, ap_partial kind)
@@ -136,9 +136,9 @@ static void offer_partial(search *s, int a, ap_partial kind)
             continue;
         ap_sharding_info to = whole;
         to.axes[f] = ap_axes_append(to.axes[f], a);
-        offer(s, AP_OP_REDUCE_SCATTER, a, &to, ap_cost_reduce_scatter(l, p, s->wire), crossing);
+        offer(s, AP_STEP_REDUCE_SCATTER, a, &to, ap_cost_reduce_scatter(l, p, s->wire), crossing);
     }
-    offer(s, AP_OP_ALL_REDUCE, a, &whole, ap_cost_all_reduce(l, p, s->wire), ap_sat_mul(2, crossing));
+    offer(s, AP_STEP_ALL_REDUCE, a, &whole, ap_cost_all_reduce(l, p, s->wire), ap_sat_mul(2, crossing));
 }
 
 /* a stands at the minor end of factor f */
@@ -149,13 +149,13 @@ static void offer_split(search *s, int f, int a)
     int64_t whole = ap_sat_mul(s->wire, p);
     ap_sharding_info without = s->here;
     without.axes[f] = axes_drop_last(without.axes[f]);
-    offer(s, AP_OP_ALL_GATHER, a, &without, ap_cost_all_gather(l, p, whole), ap_sat_mul(s->wire, p - 1));
+    offer(s, AP_STEP_ALL_GATHER, a, &without, ap_cost_all_gather(l, p, whole), ap_sat_mul(s->wire, p - 1));
     for (int g = 0; g < s->here.nfactors; g++) {
         if (g == f || !can_append(s, g, a))
             continue;
         ap_sharding_info to = without;
         to.axes[g] = ap_axes_append(to.axes[g], a);
-        offer(s, AP_OP_ALL_TO_ALL, a, &to, ap_cost_all_to_all(l, p, whole), ap_sat_mul(s->wire, p - 1) / p);
+        offer(s, AP_STEP_ALL_TO_ALL, a, &to, ap_cost_all_to_all(l, p, whole), ap_sat_mul(s->wire, p - 1) / p);
     }
 }
 
@@ -242,13 +242,35 @@ static void measure(const ap_resharder *r, const tree *t, ap_reshard_path *p)
 {
     p->view = true;
     for (int i = 0; i < p->nsteps; i++) {
-        if (p->step[i].op == AP_OP_ALL_SLICE)
+        if (p->step[i].kind == AP_STEP_ALL_SLICE)
             continue;
         int64_t out = ap_align_bytes(ap_local_bytes(r->m, t->dtype, t->shape, p->step[i].to));
         p->transient = ap_max_i64(p->transient, ap_sat_add(p->held, out));
         p->held = out;
         p->view = false;
     }
+}
+
+static ap_op step_op(ap_step_kind kind)
+{
+    static const char *const name[AP_STEP_KIND_COUNT] = {
+        [AP_STEP_ALL_SLICE] = "all_slice",   [AP_STEP_ALL_GATHER] = "all_gather",
+        [AP_STEP_ALL_TO_ALL] = "all_to_all", [AP_STEP_REDUCE_SCATTER] = "reduce_scatter",
+        [AP_STEP_ALL_REDUCE] = "all_reduce", [AP_STEP_MASK] = "mask",
+    };
+    ap_op op = AP_OP_COUNT;
+    bool known = ap_op_from_str(name[kind], &op);
+    assert(known);
+    (void)known;
+    return op;
+}
+
+ap_op ap_reshard_op(void)
+{
+    ap_op op = (ap_op)0;
+    while (!ap_op_get(op)->planned)
+        op = (ap_op)(op + 1);
+    return op;
 }
 
 static const ap_reshard_path *make_path(ap_resharder *r, const tree *t, const reached *target)
@@ -258,7 +280,8 @@ static const ap_reshard_path *make_path(ap_resharder *r, const tree *t, const re
     p->cost = target->cost;
     const reached *s = target;
     for (int i = p->nsteps - 1; i >= 0; i--) {
-        p->step[i] = (ap_step){.op = s->op, .axes = s->axes, .to = s->at, .cost = s->step_cost};
+        p->step[i] =
+            (ap_step){.kind = s->kind, .op = step_op(s->kind), .axes = s->axes, .to = s->at, .cost = s->step_cost};
         s = &t->states.at[s->from];
     }
     measure(r, t, p);

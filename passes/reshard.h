@@ -5,8 +5,19 @@
 #include "ir/op.h"
 #include "passes/cluster.h"
 
+typedef enum ap_step_kind {
+    AP_STEP_ALL_SLICE,
+    AP_STEP_ALL_GATHER,
+    AP_STEP_ALL_TO_ALL,
+    AP_STEP_REDUCE_SCATTER,
+    AP_STEP_ALL_REDUCE,
+    AP_STEP_MASK,
+    AP_STEP_KIND_COUNT
+} ap_step_kind;
+
 typedef struct ap_step {
-    ap_op op;     /* of the elementary step */
+    ap_step_kind kind;
+    ap_op op;     /* that does it */
     uint8_t axes; /* mask */
     ap_sharding to;
     int64_t cost; /* picoseconds */
@@ -27,5 +38,8 @@ ap_resharder *ap_resharder_create(ap_arena *arena, const ap_module *m, const ap_
 /* Ties: fewer bytes, then fewer steps, then text order. False when there is no path. */
 bool ap_reshard_find(ap_resharder *r, ap_dtype dtype, ap_shape shape, ap_sharding from, ap_sharding to,
                      const ap_reshard_path **out);
+
+/* The operator that stands for a change of sharding before its steps are chosen. */
+ap_op ap_reshard_op(void);
 
 #endif
