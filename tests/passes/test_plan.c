@@ -283,12 +283,28 @@ static bool draw_choice(const ap_problem *p, uint64_t *state, uint32_t *choice, 
     return ap_problem_evaluate(p, choice, cost, peak);
 }
 
+/* Now and then a value is pinned, which may make its producer's result a slice of what it makes. */
+static void pin_something(ap_ctx *ctx, const char *text, ap_plan_options *opt, uint64_t *state)
+{
+    static const char *const shardings[] = {"[x,-]", "[-,x]", "[-,-]"};
+    ap_pin *pin = AP_NEW(&ctx->arena, ap_pin);
+    *pin = (ap_pin){.pattern = ap_name_str(ctx, ap_name_format(ctx, "v%u", draw(state, 8))), .line = 1};
+    pin->sharding = shardings[draw(state, 3)];
+    opt->pin_file = "pins";
+    opt->pin = pin;
+    opt->npins = 1;
+    ap_planning p;
+    ap_module *m = module_of(ctx, text);
+    if (ap_planning_build(ctx, &ctx->arena, m, ap_module_add_mesh(m, &opt->mesh), opt, &p) != AP_OK)
+        opt->npins = 0;
+}
+
 static void problem_tells_the_truth(void **unused)
 {
     (void)unused;
     uint64_t state = 11;
-    int checked = 0, with_view = 0;
-    for (int round = 0; round < 90; round++) {
+    int checked = 0, with_view = 0, pinned = 0;
+    for (int round = 0; round < 150; round++) {
         ap_ctx *ctx = ap_ctx_create();
         bool has_view;
         const char *text = make_module(ctx, &state, 3 + round % 5, round % 2, &has_view);
@@ -298,6 +314,9 @@ static void problem_tells_the_truth(void **unused)
         ap_module *plain = module_of(ctx, text);
         assert_verifies(ctx, plain);
         ap_tensor *in = draw_inputs(ctx, plain, &state), *expected = outputs_of(ctx, plain, in);
+        if (round / 3 % 3 == 0)
+            pin_something(ctx, text, &opt, &state);
+        pinned += (int)opt.npins;
         ap_planning p;
         build(ctx, module_of(ctx, text), &opt, &p);
         uint32_t *choice = AP_NEW_ARRAY(&ctx->arena, uint32_t, p.problem.nnodes);
@@ -311,7 +330,7 @@ static void problem_tells_the_truth(void **unused)
         }
         ap_ctx_release(ctx);
     }
-    assert_true(checked > 300 && with_view > 80);
+    assert_true(checked > 500 && with_view > 120 && pinned > 20);
 }
 
 static double combinations(const ap_problem *p)
