@@ -1,6 +1,6 @@
 /* Memory of the problem: what each choice holds, and from which point to which. Exact where it can be, for
  * pairs of choices too; where it cannot (a reshard of a view's result just before its last use) it errs on
- * the safe side, by one point.
+ * the safe side, by one node.
  *
  *     x made ----.                         step's own, execution .. reshard to kept
  *                `-- x kept ------------.  holder's, .. last use
@@ -142,7 +142,16 @@ static void demand_holder(ap_planning *p, const ap_plan_holder *h)
     add_until(p, h->var, AP_NONE, h->n, lo, h->end, h->bytes);
 }
 
-/* Results as made, until they are kept; and what the reshard to kept takes. */
+/* The last point at which any node that reads the value directly runs, or `end` if later. */
+static uint32_t latest_end(const ap_planning *p, const ap_plan_holder *h, uint32_t end)
+{
+    for (uint32_t u = 0; u < h->nuses; u++)
+        end = later(end, point_execute(p, h->use[u].step) + 1);
+    return end;
+}
+
+/* Results as made, until they are kept (or as long as that, where kept is a slice of made); and what the reshard to
+ * kept takes. */
 static void demand_made(ap_planning *p, uint32_t edge)
 {
     const ap_plan_edge *e = &p->edges.at[edge];
@@ -158,7 +167,7 @@ static void demand_made(ap_planning *p, uint32_t edge)
         made[i] = ap_align_bytes(ap_local_bytes(p->m, t.dtype, t.shape, from));
         for (uint32_t l = 0; l < h->n; l++) {
             uint32_t il = i * h->n + l;
-            end[il] = h->end[l];
+            end[il] = latest_end(p, h, h->end[l]);
             if (from == h->kept[l] || p->problem_edges.at[edge].cost[il] == AP_FORBIDDEN)
                 continue;
             const ap_reshard_path *path = ap_planning_path(p, h->value, from, h->kept[l]);

@@ -240,9 +240,9 @@ static void build(ap_ctx *ctx, ap_module *m, const ap_plan_options *opt, ap_plan
 }
 
 /* Any choice that the problem allows: what it says of cost and memory is what the written module has, which
- * verifies and gives the same numbers. */
-static void check_choice(ap_ctx *ctx, const char *text, const ap_plan_options *opt, const uint32_t *choice,
-                         bool has_view, int64_t cost, int64_t peak, const ap_tensor *in, const ap_tensor *expected)
+ * verifies and gives the same numbers. Memory may be counted too high where docs/planning.md says so. */
+static void check_choice(ap_ctx *ctx, const char *text, const ap_plan_options *opt, const uint32_t *choice, bool exact,
+                         int64_t cost, int64_t peak, const ap_tensor *in, const ap_tensor *expected)
 {
     ap_module *m = module_of(ctx, text);
     ap_planning p;
@@ -251,12 +251,12 @@ static void check_choice(ap_ctx *ctx, const char *text, const ap_plan_options *o
     assert_verifies(ctx, m);
     ap_plan_result r;
     assert_ok(ctx, ap_plan_evaluate(ctx, m, &opt->cluster, &r));
-    if (r.cost_ps != cost || r.peak_bytes > peak || (!has_view && r.peak_bytes != peak))
-        print_error("%s\n%lld %lld, problem %lld %lld\n", text_of(ctx, m), (long long)r.cost_ps,
-                    (long long)r.peak_bytes, (long long)cost, (long long)peak);
+    if (r.cost_ps != cost || r.peak_bytes > peak || (exact && r.peak_bytes != peak))
+        fprintf(stderr, "%s\n%lld %lld, problem %lld %lld\n", text_of(ctx, m), (long long)r.cost_ps,
+                (long long)r.peak_bytes, (long long)cost, (long long)peak);
     assert_int_equal(r.cost_ps, cost);
     assert_true(r.peak_bytes <= peak);
-    if (!has_view)
+    if (exact)
         assert_int_equal(r.peak_bytes, peak);
     assert_same(m->funcs.at[0].nresults, expected, outputs_of(ctx, m, in), 1e-6);
     assert_ok(ctx, ap_explicit_run(ctx, m, &opt->cluster));
@@ -324,13 +324,43 @@ static void problem_tells_the_truth(void **unused)
             int64_t cost, peak;
             if (!draw_choice(&p.problem, &state, choice, &cost, &peak))
                 continue;
-            check_choice(ctx, text, &opt, choice, has_view, cost, peak, in, expected);
+            check_choice(ctx, text, &opt, choice, !has_view && !opt.npins, cost, peak, in, expected);
             checked++;
             with_view += has_view;
         }
         ap_ctx_release(ctx);
     }
     assert_true(checked > 500 && with_view > 120 && pinned > 20);
+}
+
+/* A view that is pinned to a part of what its operand is kept as lies in the operand's buffer. */
+static void pinned_view_holds_its_operand(void **unused)
+{
+    (void)unused;
+    const char *text = "state normal\nfunc @f(%a: f32[8,8]) -> f32[8,8] {\n"
+                       "  %p = relu %a : f32[8,8]\n  %t = view %p {mn->nm} : f32[8,8]\n  %u = relu %a : f32[8,8]\n"
+                       "  %w = relu %u : f32[8,8]\n  %z = add %w, %t : f32[8,8]\n  ret %z }\n";
+    ap_ctx *ctx = ap_ctx_create();
+    ap_plan_options opt = {.mesh = mesh_of(ctx, 1, (const int32_t[]){2}), .pin_file = "pins", .npins = 2};
+    const ap_pin pins[] = {{"p", "[-,-]", NULL, 1}, {"t", "[x,-]", NULL, 2}};
+    opt.pin = pins;
+    tiny_cluster(2, &opt.cluster);
+    ap_module *plain = module_of(ctx, text);
+    uint64_t state = 1;
+    ap_tensor *in = draw_inputs(ctx, plain, &state), *expected = outputs_of(ctx, plain, in);
+    ap_planning p;
+    build(ctx, module_of(ctx, text), &opt, &p);
+    uint32_t *choice = AP_NEW_ARRAY(&ctx->arena, uint32_t, p.problem.nnodes);
+    int checked = 0;
+    for (int i = 0; i < 50; i++) {
+        int64_t cost, peak;
+        if (!draw_choice(&p.problem, &state, choice, &cost, &peak))
+            continue;
+        check_choice(ctx, text, &opt, choice, false, cost, peak, in, expected);
+        checked++;
+    }
+    assert_true(checked > 20);
+    ap_ctx_release(ctx);
 }
 
 static double combinations(const ap_problem *p)
@@ -602,6 +632,7 @@ int main(void)
         cmocka_unit_test(nodes_by_hand),
         cmocka_unit_test(presets),
         cmocka_unit_test(problem_tells_the_truth),
+        cmocka_unit_test(pinned_view_holds_its_operand),
         cmocka_unit_test(pins_hold),
         cmocka_unit_test(bad_pins_are_told),
         cmocka_unit_test(pin_files),
