@@ -318,7 +318,7 @@ static void finish_primal(search *s)
         uint32_t *a = ap_arena_memdup(&scratch, d->local->best, d->k->p.nnodes * sizeof *a);
         ap_local_mix(d->local, &scratch, a, s->cheap, 300000);
         ap_local_mix(d->local, &scratch, s->cheap, a, 300000);
-        ap_effort_charge(d->effort, 300000);
+        ap_effort_charge(d->effort, (uint64_t)ap_min_i64((int64_t)d->k->p.nnodes * d->k->p.nnodes, 300000));
         if (d->local->best_cost == before)
             break;
     }

@@ -17,6 +17,7 @@
 
 #define LARGEST_COEFFICIENT 1e7
 #define ROWS_PER_ROUND 50
+#define MIR_COLUMNS 600
 #define GLPK_SHARE 0.8e3 /* milliseconds per second left: GLPK overshoots its limit */
 
 typedef struct edge_classes {
@@ -45,6 +46,7 @@ typedef struct model {
     int64_t *use;
     bool found;
     int64_t found_cost;
+    int steps;  /* of the simplex method, charged so far */
     int *index; /* of the row in hand, from 1 */
     double *value, *sum;
 } model;
@@ -394,6 +396,21 @@ static void offer_start(model *m, glp_tree *tree)
     m->start = NULL;
 }
 
+/* What one simplex step costs, in units of work. */
+static int64_t step_work(glp_prob *lp)
+{
+    return 1 + (glp_get_num_rows(lp) + glp_get_num_nz(lp)) / 500;
+}
+
+/* GLPK does not tell when it is in the middle of its cuts or of an LP, so the price is taken afterwards. */
+static void charge_steps(model *m, glp_prob *lp)
+{
+    int now = glp_get_it_cnt(lp);
+    if (now > m->steps)
+        ap_effort_charge(m->effort, (uint64_t)(now - m->steps) * (uint64_t)step_work(lp));
+    m->steps = now;
+}
+
 static void on_tree(glp_tree *tree, void *info)
 {
     model *m = info;
@@ -401,27 +418,15 @@ static void on_tree(glp_tree *tree, void *info)
     int node = glp_ios_best_node(tree);
     if (node != 0)
         m->bound = glp_ios_node_bound(tree, node);
-    switch (glp_ios_reason(tree)) {
-    case GLP_IROWGEN:
-        ap_effort_charge(m->effort, (uint64_t)(glp_get_num_rows(lp) + glp_get_num_cols(lp)));
+    charge_steps(m, lp);
+    if (glp_ios_reason(tree) == GLP_ICUTGEN)
+        ap_effort_charge(m->effort, (uint64_t)glp_get_num_nz(lp));
+    if (ap_effort_spent(m->effort))
+        glp_ios_terminate(tree);
+    else if (glp_ios_reason(tree) == GLP_IROWGEN)
         separate(m, lp);
-        break;
-    case GLP_IHEUR:
+    else if (glp_ios_reason(tree) == GLP_IHEUR)
         offer_start(m, tree);
-        break;
-    case GLP_ISELECT:
-        if (ap_effort_spent(m->effort))
-            glp_ios_terminate(tree);
-        break;
-    default:
-        break;
-    }
-}
-
-/* What one simplex step costs, in units of work. */
-static int64_t step_work(glp_prob *lp)
-{
-    return 1 + (glp_get_num_rows(lp) + glp_get_num_nz(lp)) / 500;
 }
 
 static int clamp_int(double x)
@@ -443,8 +448,8 @@ static int solve_root(model *m)
         par.tm_lim = clamp_int(GLPK_SHARE * ap_effort_left(m->effort));
         if (m->effort->work != INT64_MAX)
             par.it_lim = clamp_int((double)(m->effort->work / step));
-        int before = glp_get_it_cnt(m->lp), rc = glp_simplex(m->lp, &par);
-        ap_effort_charge(m->effort, (uint64_t)(glp_get_it_cnt(m->lp) - before) * (uint64_t)step);
+        int rc = glp_simplex(m->lp, &par);
+        charge_steps(m, m->lp);
         if (rc != 0 || glp_get_status(m->lp) != GLP_OPT)
             return rc;
         if (separate(m, m->lp) == 0)
@@ -533,7 +538,8 @@ static void search(model *m, ap_mip_result *out)
     glp_iocp par;
     glp_init_iocp(&par);
     par.msg_lev = GLP_MSG_OFF;
-    par.gmi_cuts = par.mir_cuts = par.cov_cuts = par.clq_cuts = GLP_ON;
+    par.gmi_cuts = par.cov_cuts = par.clq_cuts = GLP_ON;
+    par.mir_cuts = m->ncols <= MIR_COLUMNS ? GLP_ON : GLP_OFF; /* minutes without a callback on large ones */
     par.tol_obj = 1e-9;
     par.tm_lim = clamp_int(GLPK_SHARE * ap_effort_left(m->effort));
     par.cb_func = on_tree;
@@ -647,6 +653,13 @@ bool ap_mip_master(ap_arena *scratch, uint32_t ncuts, const ap_mip_cut *cut, uin
     if (setjmp(m->on_error) != 0) {
         glp_free_env();
         return false;
+    }
+    for (uint32_t c = 0; c < ncuts; c++) {
+        bool finite = isfinite(cut[c].value);
+        for (uint32_t i = 0; i < n; i++)
+            finite &= isfinite(cut[c].slope[i]) && isfinite(lo[i]) && isfinite(hi[i]);
+        if (!finite)
+            return false;
     }
     glp_term_hook(on_glpk_text, NULL);
     glp_error_hook(on_glpk_error, &m->on_error);

@@ -49,7 +49,7 @@ typedef struct ap_solution {
     int64_t peak;                    /* largest total demand over time */
     int64_t least_peak;              /* INFEASIBLE, NOT_FOUND: a lower bound of the peak of what obeys the forbidden
                                         entries (0: unknown, or nothing obeys them) */
-    const char *proof;               /* who proved it */
+    const char *proof;               /* who proved it; "none" while a gap is left */
     uint32_t left_nodes, left_edges; /* after presolve */
 } ap_solution;
 

@@ -1,0 +1,296 @@
+/* Blocks and levels: see level.h. */
+#include "passes/solve/level.h"
+
+#include "passes/solve/dual.h"
+#include "passes/solve/mip.h"
+#include "passes/solve/presolve.h"
+
+#include <string.h>
+
+#define TABLE_CAP ((uint64_t)1 << 22)
+#define ENTRIES_CAP ((uint64_t)1 << 24)
+#define WORK_ONCE ((uint64_t)1 << 33) /* elimination that is run once */
+#define WORK_OFTEN ((uint64_t)1 << 26)
+#define MIP_VARIABLES 30000
+#define DEPTH_MAX 8
+
+ap_status ap_level_too_large(ap_solver *s)
+{
+    return ap_fail(s->ctx, AP_ERR_MODEL, 0, "costs are too large: their sum leaves the range of the solver (2^59)");
+}
+
+/* ---- one block ---- */
+
+typedef struct block {
+    ap_solver *s;
+    const ap_kernel *k;
+    int64_t cutoff; /* given */
+    int depth;
+    ap_local *local;
+    ap_elim *elim;
+    ap_dual *dual;
+    ap_outcome *out;
+} block;
+
+/* What a better choice must stay below. */
+static int64_t goal(const block *b)
+{
+    return b->local->found ? ap_min_i64(b->cutoff, b->local->best_cost) : b->cutoff;
+}
+
+static bool closed(const block *b)
+{
+    return b->out->infeasible || b->out->bound >= goal(b);
+}
+
+static void raise_bound(block *b, int64_t bound, ap_proof by)
+{
+    if (bound > b->out->bound) {
+        b->out->bound = bound;
+        b->out->proof = by;
+    }
+}
+
+/* Without elimination: choices from the cheapest and the smallest strategy of every node. */
+static void simple_choices(block *b)
+{
+    const ap_problem *p = &b->k->p;
+    uint32_t *cheap = AP_NEW_ARRAY(b->s->arena, uint32_t, p->nnodes);
+    for (uint32_t v = 0; v < p->nnodes; v++)
+        for (uint32_t i = 1; i < p->nstrategies[v]; i++)
+            if (p->cost[v][i] < p->cost[v][cheap[v]])
+                cheap[v] = i;
+    ap_local_offer(b->local, cheap, 4 * p->nnodes + 64);
+    __int128 *sum = ap_arena_calloc(b->s->arena, p->nnodes, sizeof *sum);
+    uint32_t *small = ap_arena_memdup(b->s->arena, cheap, p->nnodes * sizeof *cheap);
+    for (uint32_t v = 0; v < p->nnodes; v++) {
+        for (uint32_t i = 0; i < p->nstrategies[v]; i++) {
+            __int128 bytes = 0;
+            for (uint32_t d = b->local->demand_at[v]; d < b->local->demand_at[v + 1]; d++)
+                bytes += p->demand[b->local->demand_of[d]].usage[i];
+            if (p->cost[v][i] != AP_FORBIDDEN && (i == 0 || bytes < sum[v])) {
+                sum[v] = bytes;
+                small[v] = i;
+            }
+        }
+    }
+    ap_local_offer(b->local, small, 4 * p->nnodes + 64);
+}
+
+static void run_dual(block *b)
+{
+    uint64_t work = b->k->nrows == 0 ? WORK_ONCE : WORK_OFTEN;
+    b->elim = ap_elim_plan_within(b->s->arena, b->k, TABLE_CAP, ENTRIES_CAP, work);
+    if (!b->elim) {
+        simple_choices(b);
+        return;
+    }
+    ap_elim_allocate(b->elim);
+    b->dual = ap_dual_create(b->s->arena, b->k, b->elim, b->local, &b->s->effort);
+    ap_dual_run(b->dual, b->cutoff);
+    if (b->dual->infeasible)
+        b->out->infeasible = true;
+    raise_bound(b, b->dual->bound, b->k->nrows > 0 ? AP_PROOF_MULTIPLIERS : AP_PROOF_ELIMINATION);
+    if (!b->elim->exact && !b->local->found)
+        simple_choices(b);
+}
+
+/* The kernel with what the multipliers exclude forbidden. */
+static void fixed_kernel(const block *b, ap_kernel *out)
+{
+    const ap_problem *p = &b->k->p;
+    const ap_dual *d = b->dual;
+    *out = *b->k;
+    const int64_t **cost = AP_NEW_ARRAY(b->s->arena, const int64_t *, p->nnodes);
+    ap_problem_edge *edge = ap_arena_memdup(b->s->arena, p->edge, p->nedges * sizeof *edge);
+    size_t at = 0;
+    for (uint32_t v = 0; v < p->nnodes; v++) {
+        int64_t *c = ap_arena_memdup(b->s->arena, p->cost[v], p->nstrategies[v] * sizeof *c);
+        for (uint32_t i = 0; i < p->nstrategies[v]; i++, at++)
+            if (d->drop[at])
+                c[i] = AP_FORBIDDEN;
+        cost[v] = c;
+    }
+    for (uint32_t e = 0; e < p->nedges; e++)
+        edge[e].cost = d->edge[e];
+    out->p.cost = cost;
+    out->p.edge = edge;
+}
+
+/* Enough gone for another look? */
+static bool worth_it(const block *b)
+{
+    uint64_t strategies = 0, entries = 0;
+    for (uint32_t v = 0; v < b->k->p.nnodes; v++)
+        strategies += b->k->p.nstrategies[v];
+    for (uint32_t e = 0; e < b->k->p.nedges; e++)
+        entries += (uint64_t)b->k->p.nstrategies[b->k->p.edge[e].u] * b->k->p.nstrategies[b->k->p.edge[e].v];
+    return b->dual->dropped * 50 >= strategies || b->dual->forbidden * 8 > entries;
+}
+
+/* Solves what can still be cheaper than the goal. True when that settled the block as far as it can be. */
+static ap_status fix_and_descend(block *b, bool *done)
+{
+    *done = false;
+    if (!b->s->opt->presolve || !b->dual || !b->elim->exact || b->depth >= DEPTH_MAX || goal(b) == INT64_MAX)
+        return AP_OK;
+    ap_dual_fix(b->dual, goal(b));
+    if (!worth_it(b))
+        return AP_OK;
+    ap_kernel k;
+    ap_outcome deeper;
+    fixed_kernel(b, &k);
+    AP_TRY(ap_level_solve(b->s, &k, goal(b), b->depth + 1, &deeper));
+    if (deeper.infeasible)
+        raise_bound(b, goal(b), deeper.proof > b->out->proof ? deeper.proof : b->out->proof);
+    else
+        raise_bound(b, ap_min_i64(deeper.bound, goal(b)), deeper.proof);
+    if (deeper.found) {
+        ap_local_set(b->local, deeper.choice);
+        ap_local_keep(b->local);
+    }
+    *done = true;
+    return AP_OK;
+}
+
+static void run_mip(block *b)
+{
+    ap_arena scratch;
+    ap_arena_init(&scratch, b->s->arena->out_of_memory, b->s->arena->user);
+    uint64_t size = ap_mip_size(&scratch, b->k);
+    if (size <= MIP_VARIABLES && !ap_effort_spent(&b->s->effort)) {
+        ap_mip_result r;
+        bool usable = b->local->found && b->local->best_cost <= b->cutoff;
+        const bool *early = b->dual && b->k->nrows > 64 ? b->dual->active : NULL;
+        ap_mip_solve(&scratch, b->k, &b->s->effort, usable ? b->local->best : NULL, goal(b), early, &r);
+        if (r.found) {
+            ap_local_set(b->local, r.choice);
+            ap_local_keep(b->local);
+        }
+        if (r.state == AP_MIP_INFEASIBLE && !usable && !b->local->found) {
+            b->out->infeasible = true;
+            b->out->proof = AP_PROOF_BRANCHING;
+        } else if (r.state == AP_MIP_INFEASIBLE && !usable) {
+            raise_bound(b, b->cutoff, AP_PROOF_BRANCHING);
+        } else if (r.state == AP_MIP_OPTIMAL || r.state == AP_MIP_STOPPED) {
+            raise_bound(b, r.bound, AP_PROOF_BRANCHING);
+        }
+    }
+    ap_arena_deinit(&scratch);
+}
+
+static ap_status solve_block(ap_solver *s, const ap_kernel *k, int64_t cutoff, int depth, ap_outcome *out)
+{
+    *out = (ap_outcome){.left_nodes = k->p.nnodes, .left_edges = k->p.nedges, .proof = AP_PROOF_PRESOLVE};
+    ap_kernel_range range;
+    bool possible = ap_kernel_range_get(k, &range);
+    if (range.magnitude >= AP_COST_MAX)
+        return ap_level_too_large(s);
+    out->bound = (int64_t)range.least;
+    out->infeasible = !possible;
+    block b = {.s = s, .k = k, .cutoff = cutoff, .depth = depth, .out = out};
+    b.local = ap_local_create(s->arena, k);
+    if (!closed(&b)) {
+        if (s->opt->eliminate)
+            run_dual(&b);
+        else
+            simple_choices(&b);
+    }
+    bool done = false;
+    if (!closed(&b) && !s->small && depth == 0 && b.local->found && b.elim)
+        AP_TRY(ap_lns_run(s, k, b.local, out->bound));
+    if (!closed(&b))
+        AP_TRY(fix_and_descend(&b, &done));
+    if (!closed(&b) && !done && s->opt->mip)
+        run_mip(&b);
+    out->found = b.local->found;
+    out->choice = b.local->best;
+    out->cost = b.local->best_cost;
+    out->bound = ap_min_i64(out->bound, goal(&b));
+    if (out->found && out->cost < cutoff)
+        out->infeasible = false;
+    return AP_OK;
+}
+
+/* ---- one level ---- */
+
+static int64_t least_cost(const ap_kernel *k)
+{
+    ap_kernel_range range;
+    ap_kernel_range_get(k, &range);
+    return (int64_t)range.least;
+}
+
+static int64_t add_bounds(int64_t a, int64_t b)
+{
+    int64_t r;
+    return __builtin_add_overflow(a, b, &r) ? (a < 0 ? INT64_MIN : INT64_MAX) : r;
+}
+
+/* Blocks one after another; a block's cutoff is what the others' bounds leave of the level's. */
+static ap_status solve_blocks(ap_solver *s, const ap_kernel *k, int64_t cutoff, int depth, ap_outcome *out,
+                              uint32_t *choice)
+{
+    uint32_t *block_of = AP_NEW_ARRAY(s->arena, uint32_t, k->p.nnodes);
+    uint32_t nblocks = ap_kernel_blocks(s->arena, k, block_of);
+    ap_kernel *part = AP_NEW_ARRAY(s->arena, ap_kernel, nblocks);
+    uint32_t **node = AP_NEW_ARRAY(s->arena, uint32_t *, nblocks);
+    int64_t others = 0;
+    for (uint32_t i = 0; i < nblocks; i++) {
+        ap_kernel_part(s->arena, k, block_of, i, &part[i], &node[i]);
+        others += least_cost(&part[i]);
+    }
+    for (uint32_t i = 0; i < nblocks && !out->infeasible; i++) {
+        ap_outcome one;
+        others -= least_cost(&part[i]);
+        int64_t room = cutoff == INT64_MAX ? INT64_MAX : add_bounds(cutoff, -others);
+        AP_TRY(solve_block(s, &part[i], room, depth, &one));
+        others = add_bounds(others, one.bound);
+        out->infeasible = one.infeasible;
+        out->found &= one.found;
+        out->bound = add_bounds(out->bound, one.bound);
+        out->cost = one.found ? add_bounds(out->cost, one.cost) : out->cost;
+        out->proof = one.proof > out->proof ? one.proof : out->proof;
+        for (uint32_t v = 0; one.found && v < part[i].p.nnodes; v++)
+            choice[node[i][v]] = one.choice[v];
+    }
+    return AP_OK;
+}
+
+ap_status ap_level_solve(ap_solver *s, const ap_kernel *k, int64_t cutoff, int depth, ap_outcome *out)
+{
+    *out = (ap_outcome){.found = true, .proof = AP_PROOF_PRESOLVE};
+    ap_pre *pre = ap_pre_create(s->arena, k);
+    if (s->opt->presolve)
+        ap_pre_run(pre);
+    if (pre->overflow)
+        return ap_level_too_large(s);
+    if (pre->infeasible) {
+        out->found = false;
+        out->infeasible = true;
+        return AP_OK;
+    }
+    ap_kernel rest;
+    ap_pre_extract(pre, &rest);
+    uint32_t *choice = AP_NEW_ARRAY(s->arena, uint32_t, rest.p.nnodes);
+    int64_t room = cutoff == INT64_MAX ? INT64_MAX : cutoff - pre->constant;
+    ap_kernel_range range;
+    if (!ap_kernel_range_get(&rest, &range)) {
+        out->found = false;
+        out->infeasible = true;
+        return AP_OK;
+    }
+    if (range.magnitude >= AP_COST_MAX)
+        return ap_level_too_large(s);
+    AP_TRY(solve_blocks(s, &rest, room, depth, out, choice));
+    out->found &= !out->infeasible;
+    out->left_nodes = rest.p.nnodes;
+    out->left_edges = rest.p.nedges;
+    out->bound = add_bounds(out->bound, pre->constant);
+    if (out->found) {
+        out->choice = AP_NEW_ARRAY(s->arena, uint32_t, k->p.nnodes);
+        ap_pre_undo(pre, choice, out->choice);
+        out->cost += pre->constant;
+    }
+    return AP_OK;
+}

@@ -1,0 +1,326 @@
+/* The parts of the solver one by one against enumeration: evaluation, memory rows, presolve with its undo,
+ * elimination with its margins, the containment of GLPK. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "passes/solve/dual.h"
+#include "passes/solve/mip.h"
+#include "passes/solve/presolve.h"
+#include "tests/solve/random_problem.h"
+
+#include <string.h>
+
+static const shape small = {9, 4, 500, 1};
+
+static bool next_choice(const ap_problem *p, uint32_t *x)
+{
+    for (uint32_t v = 0; v < p->nnodes; v++) {
+        if (++x[v] < p->nstrategies[v])
+            return true;
+        x[v] = 0;
+    }
+    return false;
+}
+
+/* ---- evaluation ---- */
+
+/* Second by second. */
+static bool evaluate_slowly(const ap_problem *p, const uint32_t *x, int64_t *cost, int64_t *peak)
+{
+    *cost = *peak = 0;
+    for (uint32_t v = 0; v < p->nnodes; v++) {
+        if (p->cost[v][x[v]] == AP_FORBIDDEN)
+            return false;
+        *cost += p->cost[v][x[v]];
+    }
+    for (uint32_t e = 0; e < p->nedges; e++) {
+        int64_t c = p->edge[e].cost[x[p->edge[e].u] * p->nstrategies[p->edge[e].v] + x[p->edge[e].v]];
+        if (c == AP_FORBIDDEN)
+            return false;
+        *cost += c;
+    }
+    for (uint32_t t = 0; t < 16; t++) {
+        int64_t use = 0;
+        for (uint32_t d = 0; d < p->ndemands; d++)
+            if (t >= p->demand[d].lo && t < p->demand[d].hi)
+                use += p->demand[d].usage[x[p->demand[d].node]];
+        for (uint32_t d = 0; d < p->npair_demands; d++) {
+            const ap_problem_edge *e = &p->edge[p->pair_demand[d].edge];
+            if (t >= p->pair_demand[d].lo && t < p->pair_demand[d].hi)
+                use += p->pair_demand[d].usage[x[e->u] * p->nstrategies[e->v] + x[e->v]];
+        }
+        *peak = ap_max_i64(*peak, use);
+    }
+    return *peak <= p->limit;
+}
+
+static void test_evaluate(void **state)
+{
+    (void)state;
+    rng r = {5};
+    ap_ctx *ctx = ap_ctx_create();
+    for (int i = 0; i < 1000; i++) {
+        ap_problem p;
+        random_problem(&r, &ctx->scratch, &small, &p);
+        uint32_t *x = AP_NEW_ARRAY(&ctx->scratch, uint32_t, p.nnodes);
+        do {
+            int64_t cost, peak, cost2, peak2;
+            bool ok = evaluate_slowly(&p, x, &cost, &peak);
+            assert_int_equal(ok, ap_problem_evaluate(&p, x, &cost2, &peak2));
+            if (ok) {
+                assert_int_equal(cost, cost2);
+                if (p.limit != INT64_MAX)
+                    assert_int_equal(peak, peak2);
+            }
+        } while (next_choice(&p, x));
+        x[0] = p.nstrategies[0];
+        assert_false(ap_problem_evaluate(&p, x, NULL, NULL));
+        ap_arena_reset(&ctx->scratch);
+    }
+    ap_ctx_release(ctx);
+}
+
+/* A kernel accepts exactly the choices that the problem accepts, at the same cost. */
+static void test_rows(void **state)
+{
+    (void)state;
+    rng r = {6};
+    ap_ctx *ctx = ap_ctx_create();
+    for (int i = 0; i < 1000; i++) {
+        ap_problem p;
+        ap_kernel k;
+        random_problem(&r, &ctx->scratch, &small, &p);
+        ap_kernel_from_problem(&ctx->scratch, &p, &k);
+        uint32_t *x = AP_NEW_ARRAY(&ctx->scratch, uint32_t, p.nnodes);
+        int64_t *use = AP_NEW_ARRAY(&ctx->scratch, int64_t, k.nrows), cost, cost2;
+        do {
+            bool ok = ap_problem_evaluate(&p, x, &cost, NULL), allowed = ap_kernel_cost(&k, x, &cost2);
+            ap_kernel_usage(&k, x, use);
+            assert_int_equal(ok, allowed && ap_kernel_fits(&k, use));
+            if (ok)
+                assert_int_equal(cost, cost2);
+        } while (next_choice(&p, x));
+        ap_arena_reset(&ctx->scratch);
+    }
+    ap_ctx_release(ctx);
+}
+
+static bool kernel_brute(ap_arena *a, const ap_kernel *k, uint32_t *best, int64_t *least)
+{
+    uint32_t *x = AP_NEW_ARRAY(a, uint32_t, k->p.nnodes);
+    int64_t *use = AP_NEW_ARRAY(a, int64_t, k->nrows), cost;
+    bool found = false;
+    do {
+        ap_kernel_usage(k, x, use);
+        if (!ap_kernel_cost(k, x, &cost) || !ap_kernel_fits(k, use) || (found && cost >= *least))
+            continue;
+        found = true;
+        *least = cost;
+        memcpy(best, x, k->p.nnodes * sizeof *x);
+    } while (next_choice(&k->p, x));
+    return found;
+}
+
+/* ---- presolve ---- */
+
+static void test_presolve(void **state)
+{
+    (void)state;
+    rng r = {7};
+    ap_ctx *ctx = ap_ctx_create();
+    uint64_t before = 0, after = 0, some_left = 0, lines = 0;
+    for (uint32_t i = 0; i < test_rounds(20000); i++) {
+        ap_arena *a = &ctx->scratch;
+        ap_problem p;
+        ap_kernel k, rest;
+        random_problem(&r, a, &small, &p);
+        uint32_t *best = AP_NEW_ARRAY(a, uint32_t, p.nnodes), *x = AP_NEW_ARRAY(a, uint32_t, p.nnodes);
+        int64_t least = 0, left = 0, cost;
+        bool expect = ap_problem_brute_force(a, &p, best, &least), found = false;
+        ap_kernel_from_problem(a, &p, &k);
+        ap_pre *s = ap_pre_create(a, &k);
+        ap_pre_run(s);
+        assert_false(s->overflow);
+        before += p.nnodes;
+        if (!s->infeasible) {
+            ap_pre_extract(s, &rest);
+            found = kernel_brute(a, &rest, best, &left);
+            after += rest.p.nnodes;
+            some_left += rest.p.nnodes > 0;
+            lines += s->log.len;
+            assert_int_equal(rest.p.nnodes + s->log.len, p.nnodes);
+        }
+        assert_int_equal(found, expect);
+        if (found) {
+            ap_pre_undo(s, best, x);
+            assert_int_equal(left + s->constant, least);
+            assert_true(ap_problem_evaluate(&p, x, &cost, NULL));
+            assert_int_equal(cost, least);
+        }
+        ap_arena_reset(a);
+    }
+    print_message("presolve: %u of %u nodes left, %u problems not empty\n", (unsigned)after, (unsigned)before,
+                  (unsigned)some_left);
+    assert_true(after < before / 2 && some_left > 100 && lines > 1000);
+    ap_ctx_release(ctx);
+}
+
+/* ---- elimination ---- */
+
+static int64_t **costs_of(ap_arena *a, const ap_kernel *k)
+{
+    int64_t **c = AP_NEW_ARRAY(a, int64_t *, k->p.nnodes);
+    for (uint32_t v = 0; v < k->p.nnodes; v++) {
+        c[v] = AP_NEW_ARRAY(a, int64_t, k->p.nstrategies[v]);
+        for (uint32_t i = 0; i < k->p.nstrategies[v]; i++)
+            c[v][i] = k->p.cost[v][i] == AP_FORBIDDEN ? AP_ELIM_INF : k->p.cost[v][i];
+    }
+    return c;
+}
+
+/* Margins of all strategies and entries by enumeration. */
+static void check_margins(ap_arena *a, const ap_kernel *k, ap_elim *e, int64_t *const *cost)
+{
+    const ap_problem *p = &k->p;
+    int64_t **got = AP_NEW_ARRAY(a, int64_t *, p->nnodes);
+    for (uint32_t v = 0; v < p->nnodes; v++)
+        got[v] = AP_NEW_ARRAY(a, int64_t, p->nstrategies[v]);
+    ap_elim_margins(e, cost, got);
+    uint32_t *x = AP_NEW_ARRAY(a, uint32_t, p->nnodes);
+    int64_t **want = AP_NEW_ARRAY(a, int64_t *, p->nnodes), **pair = AP_NEW_ARRAY(a, int64_t *, p->nedges), c;
+    for (uint32_t v = 0; v < p->nnodes; v++) {
+        want[v] = AP_NEW_ARRAY(a, int64_t, p->nstrategies[v]);
+        for (uint32_t i = 0; i < p->nstrategies[v]; i++)
+            want[v][i] = INT64_MAX;
+    }
+    for (uint32_t f = 0; f < p->nedges; f++) {
+        size_t n = (size_t)p->nstrategies[p->edge[f].u] * p->nstrategies[p->edge[f].v];
+        pair[f] = AP_NEW_ARRAY(a, int64_t, n);
+        for (size_t i = 0; i < n; i++)
+            pair[f][i] = INT64_MAX;
+    }
+    do {
+        if (!ap_kernel_cost(k, x, &c))
+            continue;
+        for (uint32_t v = 0; v < p->nnodes; v++)
+            want[v][x[v]] = ap_min_i64(want[v][x[v]], c);
+        for (uint32_t f = 0; f < p->nedges; f++) {
+            int64_t *m = &pair[f][x[p->edge[f].u] * p->nstrategies[p->edge[f].v] + x[p->edge[f].v]];
+            *m = ap_min_i64(*m, c);
+        }
+    } while (next_choice(p, x));
+    for (uint32_t v = 0; v < p->nnodes; v++)
+        for (uint32_t i = 0; i < p->nstrategies[v]; i++)
+            assert_int_equal(AP_ELIM_FORBIDDEN(got[v][i]) ? INT64_MAX : got[v][i], want[v][i]);
+    for (uint32_t f = 0; f < p->nedges; f++)
+        for (uint32_t i = 0; i < p->nstrategies[p->edge[f].u]; i++)
+            for (uint32_t j = 0; j < p->nstrategies[p->edge[f].v]; j++) {
+                int64_t m = e->table.at[f].margin[ap_elim_entry(e, f, i, j)];
+                assert_int_equal(AP_ELIM_FORBIDDEN(m) ? INT64_MAX : m, pair[f][i * p->nstrategies[p->edge[f].v] + j]);
+            }
+}
+
+static void test_eliminate(void **state)
+{
+    (void)state;
+    rng r = {8};
+    ap_ctx *ctx = ap_ctx_create();
+    uint32_t inexact = 0;
+    for (uint32_t i = 0; i < test_rounds(5000); i++) {
+        ap_arena *a = &ctx->scratch;
+        ap_problem p;
+        ap_kernel k;
+        random_problem(&r, a, &small, &p);
+        p.limit = INT64_MAX;
+        ap_kernel_from_problem(a, &p, &k);
+        uint32_t *best = AP_NEW_ARRAY(a, uint32_t, p.nnodes), *x = AP_NEW_ARRAY(a, uint32_t, p.nnodes);
+        int64_t least = 0, cost, **own = costs_of(a, &k);
+        bool expect = kernel_brute(a, &k, best, &least);
+        for (uint64_t cap = 1; cap <= 100000; cap = cap == 1 ? 8 : cap * 100) { /* mini-buckets, then exact */
+            ap_elim *e = ap_elim_plan(a, &k, cap);
+            ap_elim_allocate(e);
+            for (uint32_t f = 0; f < p.nedges; f++)
+                ap_elim_set_edge(e, f, p.edge[f].cost, 1);
+            int64_t value = ap_elim_run(e, own, x);
+            if (!e->exact) {
+                inexact++;
+                assert_true(!expect || value <= least);
+                continue;
+            }
+            assert_int_equal(AP_ELIM_FORBIDDEN(value), !expect);
+            if (expect) {
+                assert_int_equal(value, least);
+                assert_true(ap_kernel_cost(&k, x, &cost));
+                assert_int_equal(cost, least);
+            }
+            check_margins(a, &k, e, own);
+        }
+        ap_arena_reset(a);
+    }
+    assert_true(inexact > 50);
+    ap_ctx_release(ctx);
+}
+
+/* ---- GLPK ---- */
+
+/* A master without cuts is misuse: GLPK raises an error inside, which must end the call and nothing else. */
+static void test_glpk_contained(void **state)
+{
+    (void)state;
+    ap_ctx *ctx = ap_ctx_create();
+    double lo = 0, hi = 1, x = -1, value, slope[2] = {-3, 2}, nan_slope = 0.0 / 0.0;
+    ap_mip_cut cut[2] = {{9, &slope[0]}, {1, &slope[1]}};
+    for (int i = 0; i < 3; i++) {
+        assert_false(ap_mip_master(&ctx->scratch, 0, NULL, 1, &lo, &hi, &x, &value));
+        hi = 4;
+        assert_true(ap_mip_master(&ctx->scratch, 2, cut, 1, &lo, &hi, &x, &value));
+        assert_true(x > 1.59 && x < 1.61 && value > 4.19 && value < 4.21); /* 9 - 3x = 1 + 2x */
+        ap_mip_cut bad = {1, &nan_slope};
+        assert_false(ap_mip_master(&ctx->scratch, 1, &bad, 1, &lo, &hi, &x, &value));
+    }
+    ap_ctx_release(ctx);
+}
+
+/* Branch and cut alone, without a start. */
+static void test_mip(void **state)
+{
+    (void)state;
+    rng r = {9};
+    ap_ctx *ctx = ap_ctx_create();
+    for (uint32_t i = 0; i < test_rounds(2000); i++) {
+        ap_arena *a = &ctx->scratch;
+        ap_problem p;
+        ap_kernel k;
+        ap_mip_result m;
+        ap_effort effort = {.work = INT64_MAX};
+        random_problem(&r, a, &(shape){9, 4, 500, i % 2 ? 1 : 1000000}, &p);
+        ap_kernel_from_problem(a, &p, &k);
+        uint32_t *best = AP_NEW_ARRAY(a, uint32_t, p.nnodes);
+        int64_t least = 0, cutoff = INT64_MAX;
+        bool expect = kernel_brute(a, &k, best, &least);
+        if (expect && i % 3 == 0)
+            cutoff = least + 1;
+        ap_mip_solve(a, &k, &effort, NULL, cutoff, NULL, &m);
+        assert_int_equal(m.state, expect ? AP_MIP_OPTIMAL : AP_MIP_INFEASIBLE);
+        assert_int_equal(m.found, expect);
+        if (expect) {
+            assert_int_equal(m.cost, least);
+            assert_true(m.bound <= least && m.bound >= least - (i % 2 ? 0 : 100));
+        }
+        ap_arena_reset(a);
+    }
+    ap_ctx_release(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_evaluate),  cmocka_unit_test(test_rows),           cmocka_unit_test(test_presolve),
+        cmocka_unit_test(test_eliminate), cmocka_unit_test(test_glpk_contained), cmocka_unit_test(test_mip),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
