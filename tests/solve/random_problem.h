@@ -28,6 +28,7 @@ typedef struct shape {
     uint32_t max_nodes, max_strategies;
     uint64_t max_product;
     int64_t cost_unit; /* costs are multiples of it, plus a little */
+    bool hard;         /* denser, all with memory, dear strategies hold less, a limit that binds */
 } shape;
 
 static inline int64_t random_cost(rng *r, const shape *s, uint32_t forbid, bool negative)
@@ -74,6 +75,33 @@ static inline const int64_t *random_matrix(rng *r, ap_arena *a, const shape *s, 
     return c;
 }
 
+/* Little for presolve to take: general costs, memory against cost, a limit between the least and the usual. */
+static inline void harden(rng *r, ap_arena *a, const shape *s, ap_problem *p)
+{
+    ap_demand *demand = AP_NEW_ARRAY(a, ap_demand, p->nnodes);
+    const int64_t **cost = AP_NEW_ARRAY(a, const int64_t *, p->nnodes);
+    int64_t least = 0, most = 0;
+    for (uint32_t v = 0; v < p->nnodes; v++) {
+        int64_t *c = AP_NEW_ARRAY(a, int64_t, p->nstrategies[v]), *u = AP_NEW_ARRAY(a, int64_t, p->nstrategies[v]);
+        int64_t lo = INT64_MAX, hi = 0;
+        for (uint32_t i = 0; i < p->nstrategies[v]; i++) {
+            c[i] = (int64_t)rng_below(r, 40) * s->cost_unit;
+            u[i] = 60 - c[i] / s->cost_unit + rng_below(r, 12);
+            lo = ap_min_i64(lo, u[i]);
+            hi = ap_max_i64(hi, u[i]);
+        }
+        cost[v] = c;
+        least += lo;
+        most += hi;
+        demand[v] = (ap_demand){v, rng_below(r, 3), 3 + rng_below(r, 3), u};
+    }
+    p->cost = cost;
+    p->ndemands = p->nnodes;
+    p->demand = demand;
+    p->npair_demands = 0;
+    p->limit = least + (most - least) * (10 + rng_below(r, 60)) / 100;
+}
+
 static inline void random_problem(rng *r, ap_arena *a, const shape *s, ap_problem *p)
 {
     uint32_t n = 1 + rng_below(r, s->max_nodes), *ns = AP_NEW_ARRAY(a, uint32_t, n);
@@ -93,13 +121,17 @@ static inline void random_problem(rng *r, ap_arena *a, const shape *s, ap_proble
             c[i] = random_cost(r, s, 4, negative);
         cost[v] = c;
     }
-    p->nedges = n > 1 ? rng_below(r, 2 * n) : 0;
+    p->nedges = n > 1 ? rng_below(r, (s->hard ? 3 : 2) * n) : 0;
     ap_problem_edge *edge = AP_NEW_ARRAY(a, ap_problem_edge, p->nedges);
     for (uint32_t e = 0; e < p->nedges; e++) {
         uint32_t u = rng_below(r, n), v = (u + 1 + rng_below(r, rng_below(r, 2) ? n - 1 : 1)) % n;
         edge[e] = (ap_problem_edge){u, v, random_matrix(r, a, s, ns[u], ns[v], negative)};
     }
     p->edge = edge;
+    if (s->hard) {
+        harden(r, a, s, p);
+        return;
+    }
     if (rng_below(r, 4) == 0)
         return; /* no limit */
     p->ndemands = rng_below(r, 2 * n);

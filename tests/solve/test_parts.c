@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-static const shape small = {9, 4, 500, 1};
+static const shape small = {9, 4, 500, 1, false};
 
 static bool next_choice(const ap_problem *p, uint32_t *x)
 {
@@ -265,6 +265,73 @@ static void test_eliminate(void **state)
     ap_ctx_release(ctx);
 }
 
+/* ---- multipliers ---- */
+
+/* What is fixed is in no choice that fits and is cheaper than the cutoff. */
+static void check_fixed(ap_arena *a, const ap_kernel *k, const ap_dual *d, int64_t cutoff)
+{
+    uint32_t *x = AP_NEW_ARRAY(a, uint32_t, k->p.nnodes);
+    int64_t *use = AP_NEW_ARRAY(a, int64_t, k->nrows), cost;
+    do {
+        ap_kernel_usage(k, x, use);
+        if (!ap_kernel_cost(k, x, &cost) || cost >= cutoff || !ap_kernel_fits(k, use))
+            continue;
+        size_t at = 0;
+        for (uint32_t v = 0; v < k->p.nnodes; at += k->p.nstrategies[v++])
+            assert_false(d->drop[at + x[v]]);
+        for (uint32_t e = 0; e < k->p.nedges; e++) {
+            const ap_problem_edge *y = &k->p.edge[e];
+            assert_int_not_equal(d->edge[e][x[y->u] * k->p.nstrategies[y->v] + x[y->v]], AP_FORBIDDEN);
+        }
+    } while (next_choice(&k->p, x));
+}
+
+static void test_multipliers(void **state)
+{
+    (void)state;
+    rng r = {10};
+    ap_ctx *ctx = ap_ctx_create();
+    uint64_t priced = 0, closed = 0, dropped = 0, inexact = 0;
+    for (uint32_t i = 0; i < test_rounds(6000); i++) {
+        ap_arena *a = &ctx->scratch;
+        ap_problem p;
+        ap_kernel k;
+        ap_effort effort = {.work = INT64_MAX};
+        random_problem(&r, a, &(shape){9, 4, 500, i % 2 ? 1 : 1000000, i % 3 == 1}, &p);
+        ap_kernel_from_problem(a, &p, &k);
+        uint32_t *best = AP_NEW_ARRAY(a, uint32_t, p.nnodes);
+        int64_t least = 0;
+        bool expect = kernel_brute(a, &k, best, &least);
+        ap_kernel_range range;
+        if (!ap_kernel_range_get(&k, &range))
+            continue;
+        ap_elim *e = ap_elim_plan(a, &k, i % 5 == 0 ? 4 : 1 << 20);
+        ap_elim_allocate(e);
+        ap_local *l = ap_local_create(a, &k);
+        ap_dual *d = ap_dual_create(a, &k, e, l, &effort);
+        ap_dual_run(d, INT64_MAX);
+        assert_false(d->infeasible && expect);
+        inexact += !e->exact;
+        if (l->found) {
+            assert_true(expect && l->best_cost >= least);
+            assert_true(d->bound <= least);
+            priced += k.nrows > 0;
+            closed += k.nrows > 0 && d->bound == least;
+        }
+        if (!d->infeasible && e->exact) {
+            int64_t cutoff = expect ? least + (int64_t)rng_below(&r, 4) * (i % 2 ? 1 : 1000000) : 5;
+            ap_dual_fix(d, cutoff + 1);
+            dropped += d->dropped;
+            check_fixed(a, &k, d, cutoff + 1);
+        }
+        ap_arena_reset(a);
+    }
+    print_message("multipliers: %u problems with rows, %u closed, %u strategies fixed, %u mini-buckets\n",
+                  (unsigned)priced, (unsigned)closed, (unsigned)dropped, (unsigned)inexact);
+    assert_true(closed > priced / 4 && dropped > 1000 && inexact > 20);
+    ap_ctx_release(ctx);
+}
+
 /* ---- GLPK ---- */
 
 /* A master without cuts is misuse: GLPK raises an error inside, which must end the call and nothing else. */
@@ -297,7 +364,7 @@ static void test_mip(void **state)
         ap_kernel k;
         ap_mip_result m;
         ap_effort effort = {.work = INT64_MAX};
-        random_problem(&r, a, &(shape){9, 4, 500, i % 2 ? 1 : 1000000}, &p);
+        random_problem(&r, a, &(shape){9, 4, 500, i % 2 ? 1 : 1000000, i % 3 == 1}, &p);
         ap_kernel_from_problem(a, &p, &k);
         uint32_t *best = AP_NEW_ARRAY(a, uint32_t, p.nnodes);
         int64_t least = 0, cutoff = INT64_MAX;
@@ -319,8 +386,9 @@ static void test_mip(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_evaluate),  cmocka_unit_test(test_rows),           cmocka_unit_test(test_presolve),
-        cmocka_unit_test(test_eliminate), cmocka_unit_test(test_glpk_contained), cmocka_unit_test(test_mip),
+        cmocka_unit_test(test_evaluate),    cmocka_unit_test(test_rows),           cmocka_unit_test(test_presolve),
+        cmocka_unit_test(test_eliminate),   cmocka_unit_test(test_glpk_contained), cmocka_unit_test(test_mip),
+        cmocka_unit_test(test_multipliers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

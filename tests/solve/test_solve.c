@@ -99,9 +99,11 @@ static void test_all_parts(void **state)
     (void)state;
     ap_solve_options opt;
     ap_solve_defaults(&opt);
-    compare(&(shape){9, 4, 600, 1}, &opt, 1, test_rounds(14000), true);
-    compare(&(shape){10, 3, 3000, 1}, &opt, 2, test_rounds(3000), true);
-    compare(&(shape){8, 6, 2000, 1000}, &opt, 3, test_rounds(3000), true);
+    compare(&(shape){9, 4, 600, 1, false}, &opt, 1, test_rounds(14000), true);
+    compare(&(shape){10, 3, 3000, 1, false}, &opt, 2, test_rounds(3000), true);
+    compare(&(shape){8, 6, 2000, 1000, false}, &opt, 3, test_rounds(3000), true);
+    compare(&(shape){10, 5, 20000, 1, true}, &opt, 4, test_rounds(1500), true);
+    compare(&(shape){8, 6, 2000, 1000, true}, &opt, 5, test_rounds(3000), true);
 }
 
 static void test_switches(void **state)
@@ -113,7 +115,7 @@ static void test_switches(void **state)
         opt.presolve = (i & 1) != 0;
         opt.eliminate = (i & 2) != 0;
         opt.mip = (i & 4) != 0;
-        compare(&(shape){9, 4, 400, 1}, &opt, 10 + (uint64_t)i, test_rounds(2500), opt.mip);
+        compare(&(shape){9, 4, 400, 1, i % 3 == 0}, &opt, 10 + (uint64_t)i, test_rounds(2500), opt.mip);
     }
 }
 
@@ -124,7 +126,7 @@ static void test_twice(void **state)
     ap_ctx *ctx = ap_ctx_create();
     for (uint32_t i = 0; i < 200; i++) {
         ap_problem p;
-        random_problem(&r, &ctx->scratch, &(shape){10, 5, 1u << 20, 1}, &p);
+        random_problem(&r, &ctx->scratch, &(shape){10, 5, 1u << 20, 1, i % 2 == 0}, &p);
         ap_solve_options opt;
         ap_solve_defaults(&opt);
         ap_solution a, b;
