@@ -22,6 +22,10 @@ class Autopar:
         assert p.returncode == code, f"exit code {p.returncode}, expected {code}\n{p.stdout}\n{p.stderr}"
         return p
 
+    def run_any(self, *args):
+        """Runs it; any exit code."""
+        return subprocess.run([str(self.path), *map(str, args)], capture_output=True, text=True, timeout=900)
+
     def json(self, *args, code=0):
         return json.loads(self(*args, "--json", code=code).stdout)
 

@@ -37,9 +37,9 @@ def mlp(batch="batch", hidden=64, seed=0):
     return model(nodes, [value("x", [batch, 16])], [value("y", [batch, 8])], weights)
 
 
-def encoder_layer(seq=32, hidden=64, heads=4, batch=2, layers=1, seed=0, vocabulary=0):
+def encoder_layer(seq=32, hidden=64, heads=4, batch=2, layers=1, seed=0, vocabulary=0, fused=False):
     """A pre-norm transformer encoder, decomposed as exporters did before opset 17. With a vocabulary: token ids in,
-    learned positions, tied head without bias (GPT's shape, no mask)."""
+    learned positions, tied head without bias (GPT's shape, no mask). `fused`: one projection for q, k and v."""
     r = np.random.default_rng(seed)
     f = lambda *s: (r.standard_normal(s) / np.sqrt(s[0])).astype(np.float32)
     nodes, weights, names = [], [], iter(range(1 << 20))
@@ -73,7 +73,13 @@ def encoder_layer(seq=32, hidden=64, heads=4, batch=2, layers=1, seed=0, vocabul
 
     def block(x):
         n = norm(x)
-        q, k, v = (split_heads(linear(n, hidden, hidden), p) for p in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))
+        if fused:
+            parts = [f"qkv{next(names)}" for _ in range(3)]
+            sizes = constant([hidden] * 3, np.int64)
+            nodes.append(helper.make_node("Split", [linear(n, hidden, 3 * hidden), sizes], parts, parts[0], axis=2))
+        else:
+            parts = [linear(n, hidden, hidden) for _ in range(3)]
+        q, k, v = (split_heads(x, p) for x, p in zip(parts, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])))
         s = op("Div", op("MatMul", q, k), constant(np.sqrt(hidden / heads)))
         a = op("Transpose", op("MatMul", op("Softmax", s, axis=-1), v), perm=[0, 2, 1, 3])
         x = op("Add", x, linear(op("Reshape", a, constant([batch, seq, hidden], np.int64)), hidden, hidden))

@@ -79,11 +79,11 @@ def test_plan_json_and_reuse(autopar, encoder, tmp_path):
 
 
 @pytest.mark.parametrize("state", ["imported", "normal", "planned", "explicit", "local"])
-def test_text_is_stable_in_every_state(autopar, autopar_debug, encoder, tmp_path, state):
+def test_text_is_stable_in_every_state(autopar, encoder, tmp_path, state):
     text = autopar("dump", encoder[0], "--format", "ir", "--state", state, "--devices", 4).stdout
     (tmp_path / "m.ap").write_text(text)
     option = "--read-local" if state == "local" else "--verify"
-    again = subprocess.run([str(autopar_debug.apopt), option, str(tmp_path / "m.ap")], capture_output=True, text=True)
+    again = subprocess.run([str(autopar.apopt), option, str(tmp_path / "m.ap")], capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert again.stdout == text
 
