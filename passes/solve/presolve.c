@@ -201,26 +201,40 @@ void ap_pre_log(ap_pre *s, uint32_t v, uint32_t a, uint32_t b, uint32_t *map)
     s->node[v].live = false;
 }
 
-void ap_pre_run(ap_pre *s)
+static bool stuck(const ap_pre *s)
 {
-    bool changed = true;
-    while (changed && !s->infeasible && !s->overflow) {
-        changed = ap_pre_rows_reduce(s);
-        for (uint32_t v = 0; v < s->nnodes && !s->infeasible && !s->overflow; v++) {
-            if (s->node[v].live && s->node[v].dirty) {
-                s->node[v].dirty = false;
-                ap_pre_node_reduce(s, v);
-                changed = true;
-            }
-        }
-        for (uint32_t e = 0; e < s->edge.len && !s->infeasible && !s->overflow; e++) {
-            if (s->edge.at[e].live && s->edge.at[e].dirty) {
-                s->edge.at[e].dirty = false;
-                ap_pre_edge_reduce(s, e);
-                changed = true;
-            }
+    return s->infeasible || s->overflow;
+}
+
+/* Every dirty node and edge once. */
+static bool graph_reduce(ap_pre *s)
+{
+    bool changed = false;
+    for (uint32_t v = 0; v < s->nnodes && !stuck(s); v++) {
+        if (s->node[v].live && s->node[v].dirty) {
+            s->node[v].dirty = false;
+            ap_pre_node_reduce(s, v);
+            changed = true;
         }
     }
+    for (uint32_t e = 0; e < s->edge.len && !stuck(s); e++) {
+        if (s->edge.at[e].live && s->edge.at[e].dirty) {
+            s->edge.at[e].dirty = false;
+            ap_pre_edge_reduce(s, e);
+            changed = true;
+        }
+    }
+    return changed;
+}
+
+/* Rows look at everything, so they wait until the graph has come to rest. */
+void ap_pre_run(ap_pre *s)
+{
+    ap_pre_rows_reduce(s);
+    do {
+        while (!stuck(s) && graph_reduce(s))
+            ;
+    } while (!stuck(s) && ap_pre_rows_reduce(s));
 }
 
 /* ---- what is left ---- */
