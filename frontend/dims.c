@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 typedef struct bound {
     const char *name;
@@ -64,9 +65,11 @@ static bound *find(binder *b, const char *name)
 static ap_status bind(binder *b, const char *name, int64_t size, const char *by)
 {
     bound *old = find(b, name);
+    bool options = by[0] == '-' && old && old->by[0] == '-';
     if (old && old->size != size)
-        return ap_error(b->ctx, b->g->src->loc, "dimension \"%s\" is %" PRId64 " by %s and %" PRId64 " by %s", name,
-                        old->size, old->by, size, by);
+        return ap_fail(b->ctx, options ? AP_ERR_USAGE : AP_ERR_MODEL, b->g->src->loc,
+                       "dimension \"%s\" is %" PRId64 " by %s and %" PRId64 " by %s", name, old->size, old->by, size,
+                       by);
     if (!old)
         ap_vec_push(&b->ctx->scratch, &b->bound, (bound){.name = name, .size = size, .by = by});
     return AP_OK;
@@ -120,6 +123,99 @@ static ap_status bind_options(binder *b, const ap_import_options *opt)
         AP_TRY(bind(b, name, opt->dim[i].size, "--dim"));
     }
     return AP_OK;
+}
+
+/* ---- the batch ---- */
+
+static const dimension *axis_of(const ap_onnx_graph *g, uint32_t input, size_t axis)
+{
+    const Onnx__TypeProto__Tensor *t = tensor_type(g->input[input]);
+    return t && t->shape && axis < t->shape->n_dim ? t->shape->dim[axis] : NULL;
+}
+
+static bool is_batch_name(const char *s)
+{
+    return strncasecmp(s, "batch", 5) == 0 || strcmp(s, "N") == 0;
+}
+
+/* The name that axis 0 of all inputs has; else the one name among the inputs' dimensions that says batch; else
+ * NULL. */
+static const char *obvious_batch(const ap_onnx_graph *g)
+{
+    const char *common = NULL, *said = NULL;
+    bool all = true, one = true;
+    for (uint32_t i = 0; i < g->ninputs; i++) {
+        const dimension *first = axis_of(g, i, 0);
+        const char *p = first ? param_of(first) : NULL;
+        all = all && p && (!common || strcmp(common, p) == 0);
+        common = common ? common : p;
+        for (size_t d = 0; axis_of(g, i, d); d++) {
+            const char *name = param_of(axis_of(g, i, d));
+            if (!name || !is_batch_name(name))
+                continue;
+            one = one && (!said || strcmp(said, name) == 0);
+            said = said ? said : name;
+        }
+    }
+    return all && common ? common : one ? said : NULL;
+}
+
+static ap_status fixed_batch(binder *b, const char *input, size_t axis, int64_t is, int64_t batch)
+{
+    if (is == batch)
+        return AP_OK;
+    return ap_fail(b->ctx, AP_ERR_USAGE, b->g->src->loc,
+                   "--batch %" PRId64 ": axis %zu of input \"%s\" is %" PRId64 " in the model itself", batch, axis,
+                   input, is);
+}
+
+/* INPUT:AXIS; *out_found says whether the model has it. */
+static ap_status bind_batch_axis(binder *b, const char *text, int64_t batch, bool *out_found)
+{
+    const char *colon = strrchr(text, ':');
+    char *end = NULL;
+    *out_found = false;
+    if (!colon || colon[1] < '0' || colon[1] > '9')
+        return AP_OK;
+    unsigned long axis = strtoul(colon + 1, &end, 10);
+    size_t n = (size_t)(colon - text);
+    for (uint32_t i = 0; i < b->g->ninputs && !*end; i++) {
+        const char *name = b->g->input[i]->name;
+        const dimension *d = axis_of(b->g, i, axis);
+        if (strlen(name) != n || strncmp(name, text, n) != 0 || !d)
+            continue;
+        *out_found = true;
+        if (is_fixed(d))
+            return fixed_batch(b, name, axis, d->dim_value, batch);
+        return bind(b, param_of(d) ? param_of(d) : text, batch, "--batch");
+    }
+    return AP_OK;
+}
+
+static ap_status bind_batch(binder *b, const ap_import_options *opt)
+{
+    const Onnx__GraphProto *p = b->g->proto;
+    if (!opt->batch)
+        return AP_OK;
+    if (opt->batch_dim) {
+        bool found;
+        if (mentions(p->n_input, p->input, opt->batch_dim))
+            return bind(b, opt->batch_dim, opt->batch, "--batch");
+        AP_TRY(bind_batch_axis(b, opt->batch_dim, opt->batch, &found));
+        if (found)
+            return AP_OK;
+        return ap_fail(b->ctx, AP_ERR_USAGE, b->g->src->loc,
+                       "--batch-dim: no input has a dimension \"%s\" (NAME, or INPUT:AXIS)", opt->batch_dim);
+    }
+    const char *name = obvious_batch(b->g);
+    if (name)
+        return bind(b, name, opt->batch, "--batch");
+    const dimension *first = b->g->ninputs ? axis_of(b->g, 0, 0) : NULL;
+    if (ap_onnx_is_static(b->g) && first)
+        return fixed_batch(b, b->g->input[0]->name, 0, first->dim_value, opt->batch);
+    return ap_fail(b->ctx, AP_ERR_USAGE, b->g->src->loc,
+                   "--batch: which dimension of the inputs is the batch cannot be told; say it by --batch-dim NAME or "
+                   "--batch-dim INPUT:AXIS");
 }
 
 static const ap_input_shape *given_shape(const ap_import_options *opt, const ap_onnx_graph *g, uint32_t i)
@@ -223,6 +319,7 @@ ap_status ap_onnx_bind_dims(const ap_onnx_graph *g, const ap_import_options *opt
     binder b = {.ctx = ctx, .g = g};
     *out = AP_NEW_ARRAY(&ctx->scratch, ap_onnx_input, g->ninputs);
     AP_TRY(bind_options(&b, opt));
+    AP_TRY(bind_batch(&b, opt));
     for (uint32_t i = 0; i < g->ninputs; i++) {
         const ap_input_shape *given = given_shape(opt, g, i);
         AP_TRY(check_type(&b, i, &(*out)[i]));

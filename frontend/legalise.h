@@ -134,16 +134,17 @@ ap_value ap_emit_matmul(ap_legal *l, ap_value a, ap_value b, bool trans_a, bool 
 /* Lowers every node of graph->order. The sources (inputs, initializers) must have values already. */
 ap_status ap_legalise(ap_legal *l);
 
-#define AP_LOWERINGS(X)                                                                                                \
-    X(unary)                                                                                                           \
-    X(binary) X(compare_swapped) X(variadic) X(mean) X(pow) X(mod) X(where) X(clip) X(leaky_relu) X(elu)               \
-        X(hard_sigmoid) X(hard_swish) X(softplus) X(softsign) X(selu) X(celu) X(thresholded_relu) X(prelu) X(mish)     \
-            X(swish) X(gelu) X(fast_gelu) X(bias_gelu) X(quick_gelu) X(tan) X(is_nan) X(is_inf) X(cast) X(cast_like)   \
-                X(identity) X(dropout) X(shape) X(size) X(constant) X(constant_of_shape) X(range) X(eye_like)          \
-                    X(one_hot) X(trilu) X(matmul) X(fused_matmul) X(gemm) X(einsum) X(softmax) X(layer_norm)           \
-                        X(rms_norm) X(skip_layer_norm) X(reduce) X(arg) X(reshape) X(transpose) X(squeeze)             \
-                            X(unsqueeze) X(flatten) X(expand) X(tile) X(concat) X(split) X(slice) X(gather)            \
-                                X(gather_elements) X(pad) X(cumsum) X(space_depth)
+/* clang-format off */
+#define AP_LOWERINGS(X) \
+    X(unary) X(binary) X(compare_swapped) X(variadic) X(mean) X(pow) X(mod) X(where) X(clip) X(leaky_relu) X(elu) \
+    X(hard_sigmoid) X(hard_swish) X(softplus) X(softsign) X(selu) X(celu) X(thresholded_relu) X(prelu) X(mish) \
+    X(swish) X(gelu) X(fast_gelu) X(bias_gelu) X(quick_gelu) X(tan) X(is_nan) X(is_inf) X(cast) X(cast_like) \
+    X(identity) X(dropout) X(shape) X(size) X(constant) X(constant_of_shape) X(range) X(eye_like) X(one_hot) \
+    X(trilu) X(matmul) X(fused_matmul) X(gemm) X(einsum) X(softmax) X(layer_norm) X(rms_norm) X(skip_layer_norm) \
+    X(reduce) X(arg) X(reshape) X(transpose) X(squeeze) X(unsqueeze) X(flatten) X(expand) X(tile) X(concat) X(split) \
+    X(slice) X(gather) X(gather_elements) X(pad) X(cumsum) X(space_depth) X(attention) X(rotary) X(ort_attention) \
+    X(multi_head_attention) X(ort_rotary) X(embed_layer_norm) X(batch_norm) X(gather_nd) X(conv) X(global_pool)
+/* clang-format on */
 #define X(name) ap_lower_fn ap_lower_##name;
 AP_LOWERINGS(X)
 #undef X

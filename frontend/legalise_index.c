@@ -60,6 +60,101 @@ void ap_lower_gather_elements(ap_legal *l)
     ap_set_out(l, 0, ap_emit(l, AP_OP_GATHER, 2, (ap_value[]){data, ids}, &a, 0));
 }
 
+/* One number per index tuple, for data whose first dimensions are joined; a tuple that is out of range in any place
+ * becomes a number that is. ids: [..., n] */
+static ap_value joined_index(ap_legal *l, ap_value ids, const int64_t *extent, int n, int64_t all)
+{
+    ap_dims s = ap_dims_of(l, ids), d = s;
+    d.rank--;
+    ap_value sum = AP_NONE, good = AP_NONE, zero = ap_emit_number(l, AP_I64, 0);
+    for (int i = 0; i < n; i++) {
+        ap_value k = ap_emit_cast(l, ap_emit_reshape(l, ap_emit_part(l, ids, d.rank, i, 1), &d), AP_I64);
+        ap_value size = ap_emit_splat(l, AP_I64, &(ap_dims){0}, (ap_scalar){.i = extent[i]});
+        k = ap_emit_select(l, ap_emit2(l, AP_OP_LT, k, zero), ap_emit2(l, AP_OP_ADD, k, size), k);
+        ap_value fits = ap_emit2(l, AP_OP_AND, ap_emit2(l, AP_OP_LE, zero, k), ap_emit2(l, AP_OP_LT, k, size));
+        good = i ? ap_emit2(l, AP_OP_AND, good, fits) : fits;
+        sum = i ? ap_emit2(l, AP_OP_ADD, ap_emit2(l, AP_OP_MUL, sum, size), k) : k;
+    }
+    ap_value bad = ap_emit_splat(l, AP_I64, &(ap_dims){0}, (ap_scalar){.i = all});
+    return ap_emit_select(l, good, sum, bad);
+}
+
+/* y[b, m, t] = x[b, id[b, m], t] for the first `batch` dimensions of both */
+static ap_value gather_in_batches(ap_legal *l, ap_value data, ap_value ids, int batch)
+{
+    ap_dims s = ap_dims_of(l, data), k = ap_dims_of(l, ids);
+    ap_spec *spec = AP_NEW(l->m->arena, ap_spec);
+    spec->noperands = 2;
+    for (int i = 0; i < s.rank; i++) {
+        ap_spec_side_dim(&spec->operand[0]);
+        if (s.at[i] != 1)
+            ap_spec_side_letter(&spec->operand[0], "abcdefgh"[i]);
+    }
+    for (int i = 0; i < k.rank; i++) {
+        char letter = i < batch ? "abcdefgh"[i] : "ijklmnop"[i];
+        ap_spec_side_dim(&spec->operand[1]);
+        ap_spec_side_dim(&spec->result);
+        if (k.at[i] != 1) {
+            ap_spec_side_letter(&spec->operand[1], letter);
+            ap_spec_side_letter(&spec->result, letter);
+        }
+    }
+    for (int i = batch + 1; i < s.rank; i++) {
+        ap_spec_side_dim(&spec->result);
+        if (s.at[i] != 1)
+            ap_spec_side_letter(&spec->result, "abcdefgh"[i]);
+    }
+    ap_node_info a = {.u.spec = spec};
+    return ap_emit(l, AP_OP_GATHER, 2, (ap_value[]){data, ids}, &a, 0);
+}
+
+/* Tuples of n indices: the n dimensions behind the batch are joined, and one is gathered from. */
+void ap_lower_gather_nd(ap_legal *l)
+{
+    ap_value data = ap_in(l, 0), ids = ap_in(l, 1);
+    ap_dims s = ap_dims_of(l, data), k = ap_dims_of(l, ids), joined = {0}, r = {0};
+    int64_t batch = ap_attr_int(l, "batch_dims", 0), n = k.rank ? k.at[k.rank - 1] : 0, all = 1;
+    if (!l->status && (batch < 0 || k.rank < 1 || batch >= k.rank || batch >= s.rank || n < 1 || n > s.rank - batch ||
+                       !ap_dtype_is_int(ap_dtype_of(l, ids)) || k.rank - 1 + s.rank - batch - n > AP_MAX_RANK))
+        ap_refuse(l, "indices %s, %" PRId64 " of their dimensions the batch, and data %s do not go together",
+                  ap_dims_str(l, &k), batch, ap_dims_str(l, &s));
+    if (l->status)
+        return;
+    for (int i = 0; i < s.rank; i++) {
+        if (i < batch && s.at[i] != k.at[i])
+            ap_refuse(l, "the batch dimensions of %s and %s differ", ap_dims_str(l, &s), ap_dims_str(l, &k));
+        bool indexed = i >= batch && i < batch + n;
+        all = indexed ? ap_sat_mul(all, s.at[i]) : all;
+        if (!indexed || i == batch + n - 1)
+            joined.at[joined.rank++] = indexed ? all : s.at[i];
+    }
+    for (int i = 0; i < k.rank - 1; i++)
+        r.at[r.rank++] = k.at[i];
+    for (int i = (int)(batch + n); i < s.rank; i++)
+        r.at[r.rank++] = s.at[i];
+    if (!l->status && ap_dims_count(&r) == 0) {
+        ap_set_out(l, 0, ap_emit_splat(l, ap_dtype_of(l, data), &r, (ap_scalar){0}));
+        return;
+    }
+    if (!l->status && (all == 0 || ap_dims_count(&s) == 0))
+        ap_refuse(l, "there is nothing to gather from");
+    ap_value at = joined_index(l, ids, s.at + batch, (int)n, all);
+    data = ap_emit_reshape(l, data, &joined);
+    if (l->status)
+        return;
+    if (batch == 0) {
+        ap_set_out(l, 0, ap_emit_gather(l, data, at, 0));
+    } else if (all == 1) { /* every valid index means the one entry */
+        ap_dims one = joined;
+        one.rank = 0;
+        for (int i = 0; i < r.rank; i++)
+            one.at[one.rank++] = i < batch ? r.at[i] : i < k.rank - 1 ? 1 : r.at[i];
+        ap_set_out(l, 0, ap_emit_expand(l, ap_emit_reshape(l, data, &one), &r));
+    } else {
+        ap_set_out(l, 0, gather_in_batches(l, data, at, (int)batch));
+    }
+}
+
 /* mask[r, c]: row + k <= column, of the last two dimensions */
 static ap_value triangle(ap_legal *l, int64_t rows, int64_t columns, int64_t k)
 {

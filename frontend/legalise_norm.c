@@ -124,7 +124,7 @@ void ap_lower_softmax(ap_legal *l)
 /* ---- normalisations ---- */
 
 typedef struct normed {
-    ap_value y, mean, rstd; /* y: in the type of x */
+    ap_value y, mean, deviation; /* y: in the type of x */
 } normed;
 
 /* (x - mean) / √(var + ε) over `axes`; without the mean for RMS. Half precision works in f32. */
@@ -140,11 +140,15 @@ static normed normalise(ap_legal *l, ap_value x, uint32_t axes, double epsilon, 
         d = ap_emit2(l, AP_OP_SUB, d, r.mean);
     }
     ap_value variance = ap_emit_mean(l, square(l, d), axes, true);
-    ap_value deviation = ap_emit1(l, AP_OP_SQRT, ap_emit2(l, AP_OP_ADD, variance, number_like(l, d, epsilon)));
-    r.y = ap_emit_cast(l, ap_emit2(l, AP_OP_DIV, d, deviation), t);
-    if (ap_wants_out(l, centre ? 2 : 1))
-        r.rstd = ap_emit1(l, AP_OP_RECIPROCAL, deviation);
+    r.deviation = ap_emit1(l, AP_OP_SQRT, ap_emit2(l, AP_OP_ADD, variance, number_like(l, d, epsilon)));
+    r.y = ap_emit_cast(l, ap_emit2(l, AP_OP_DIV, d, r.deviation), t);
     return r;
+}
+
+static void set_reciprocal(ap_legal *l, uint32_t out, ap_value deviation)
+{
+    if (ap_wants_out(l, out))
+        ap_set_out(l, out, ap_emit1(l, AP_OP_RECIPROCAL, deviation));
 }
 
 static ap_value scale_and_shift(ap_legal *l, ap_value y, ap_value scale, ap_value bias)
@@ -174,8 +178,7 @@ void ap_lower_layer_norm(ap_legal *l)
     ap_set_out(l, 0, scale_and_shift(l, n.y, scale, bias));
     if (ap_wants_out(l, 1))
         ap_set_out(l, 1, n.mean);
-    if (ap_wants_out(l, 2))
-        ap_set_out(l, 2, n.rstd);
+    set_reciprocal(l, 2, n.deviation);
 }
 
 void ap_lower_rms_norm(ap_legal *l)
@@ -184,8 +187,7 @@ void ap_lower_rms_norm(ap_legal *l)
     ap_dims s = ap_dims_of(l, x);
     normed n = normalise(l, x, axes_from(l, &s), ap_attr_float(l, "epsilon", (double)1e-5f), false);
     ap_set_out(l, 0, scale_and_shift(l, n.y, scale, AP_NONE));
-    if (ap_wants_out(l, 1))
-        ap_set_out(l, 1, n.rstd);
+    set_reciprocal(l, 1, n.deviation);
 }
 
 /* Norm of input + skip (+ bias), as ONNX Runtime's optimiser joins them. */
@@ -202,14 +204,75 @@ void ap_lower_skip_layer_norm(ap_legal *l)
         ap_refuse(l, "the operand has no dimensions");
     if (l->status)
         return;
-    if (rms && ap_wants_out(l, 2))
-        ap_refuse(l, "output 2 is used, and not supported");
     normed n = normalise(l, sum, 1u << (s.rank - 1), ap_attr_float(l, "epsilon", (double)1e-12f), !rms);
     ap_set_out(l, 0, scale_and_shift(l, n.y, scale, beta));
     if (!rms && ap_wants_out(l, 1))
         ap_set_out(l, 1, n.mean);
-    if (!rms && ap_wants_out(l, 2))
-        ap_set_out(l, 2, n.rstd);
+    set_reciprocal(l, 2, n.deviation);
     if (ap_wants_out(l, 3))
         ap_set_out(l, 3, sum);
+}
+
+/* Norm of the sum of the word, the position and the segment of each token. Positions count from 0 unless given. */
+void ap_lower_embed_layer_norm(ap_legal *l)
+{
+    ap_value ids = ap_in(l, 0), segments = ap_in(l, 1), words = ap_in(l, 2), places = ap_in(l, 3), kinds = ap_in(l, 4);
+    ap_value gamma = ap_in(l, 5), beta = ap_in(l, 6), mask = ap_in(l, 7), positions = ap_in(l, 8);
+    ap_dims s = ap_dims_of(l, ids), p = ap_dims_of(l, places);
+    if (words == AP_NONE || places == AP_NONE || gamma == AP_NONE || beta == AP_NONE)
+        ap_refuse(l, "the embeddings of words and positions, scale and bias cannot be left out");
+    if (!l->status && (s.rank != 2 || p.rank != 2 || (positions == AP_NONE && p.at[0] < s.at[1])))
+        ap_refuse(l, "tokens %s and positions %s do not go together", ap_dims_str(l, &s), ap_dims_str(l, &p));
+    if (!l->status && (segments == AP_NONE) != (kinds == AP_NONE))
+        ap_refuse(l, "segments and their embedding go together");
+    if (l->status)
+        return;
+    ap_value sum = ap_emit_gather(l, words, ids, 0);
+    ap_dims before = ap_dims_of(l, sum);
+    ap_value place =
+        positions != AP_NONE ? ap_emit_gather(l, places, positions, 0) : ap_emit_part(l, places, 0, 0, s.at[1]);
+    sum = ap_emit2(l, AP_OP_ADD, sum, place);
+    if (segments != AP_NONE)
+        sum = ap_emit2(l, AP_OP_ADD, sum, ap_emit_gather(l, kinds, segments, 0));
+    ap_dims after = ap_dims_of(l, sum);
+    if (!l->status && !ap_dims_equal(&before, &after))
+        ap_refuse(l, "the embeddings have different shapes");
+    normed n = normalise(l, sum, 1u << 2, ap_attr_float(l, "epsilon", (double)1e-12f), true);
+    ap_set_out(l, 0, scale_and_shift(l, n.y, gamma, beta));
+    if (ap_wants_out(l, 1) && mask == AP_NONE)
+        ap_set_out(l, 1, ap_emit_splat(l, AP_I32, &(ap_dims){1, {s.at[0]}}, (ap_scalar){0}));
+    else if (ap_wants_out(l, 1)) { /* how many tokens are no padding */
+        ap_value on = ap_emit_cast(l, ap_emit2(l, AP_OP_EQ, mask, number_like(l, mask, 1)), AP_I32);
+        ap_set_out(l, 1, ap_emit_reduce(l, AP_REDUCE_SUM, on, 1u << 1, false));
+    }
+    ap_set_out(l, 2, sum);
+}
+
+/* At inference, by the running statistics: one factor and one term per channel. */
+void ap_lower_batch_norm(ap_legal *l)
+{
+    ap_value x = ap_in(l, 0);
+    ap_dims s = ap_dims_of(l, x);
+    if (ap_attr_int(l, "training_mode", 0) || ap_attr_int(l, "spatial", 1) != 1)
+        ap_refuse(l, "batch normalisation in training mode, or not per channel, is not supported");
+    if (!l->status && s.rank < 2)
+        ap_refuse(l, "%s has no channels", ap_dims_str(l, &s));
+    if (l->status)
+        return;
+    ap_value part[4]; /* scale, bias, mean, variance */
+    ap_dims d = {.rank = s.rank - 1};
+    for (int i = 0; i < d.rank; i++)
+        d.at[i] = i == 0 ? s.at[1] : 1;
+    for (uint32_t i = 0; i < 4; i++) {
+        ap_dims p = ap_dims_of(l, ap_in(l, i + 1));
+        if (!l->status && (p.rank != 1 || p.at[0] != s.at[1]))
+            ap_refuse(l, "%s does not fit the channels of %s", ap_dims_str(l, &p), ap_dims_str(l, &s));
+        part[i] = ap_emit_cast(l, ap_in(l, i + 1), ap_dtype_of(l, x));
+    }
+    ap_value wide =
+        ap_emit2(l, AP_OP_ADD, part[3], number_like(l, part[3], ap_attr_float(l, "epsilon", (double)1e-5f)));
+    ap_value factor = ap_emit2(l, AP_OP_DIV, part[0], ap_emit1(l, AP_OP_SQRT, wide));
+    ap_value term = ap_emit2(l, AP_OP_SUB, part[1], ap_emit2(l, AP_OP_MUL, part[2], factor));
+    x = ap_emit2(l, AP_OP_MUL, x, ap_emit_reshape(l, factor, &d));
+    ap_set_out(l, 0, ap_emit2(l, AP_OP_ADD, x, ap_emit_reshape(l, term, &d)));
 }

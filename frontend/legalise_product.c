@@ -54,11 +54,23 @@ static ap_value scaled(ap_legal *l, ap_value x, double factor)
     return ap_emit2(l, AP_OP_MUL, x, ap_emit_number(l, ap_dtype_of(l, x), factor));
 }
 
+/* [m,b...,k] -> [b...,m,k] */
+static ap_value batch_first(ap_legal *l, ap_value x)
+{
+    ap_dims s = ap_dims_of(l, x);
+    int perm[AP_MAX_RANK];
+    for (int i = 0; i < s.rank; i++)
+        perm[i] = i < s.rank - 2 ? i + 1 : i == s.rank - 2 ? 0 : i;
+    return l->status || s.rank < 3 ? x : ap_emit_transpose(l, x, perm);
+}
+
 void ap_lower_fused_matmul(ap_legal *l)
 {
     ap_value a = ap_in(l, 0), b = ap_in(l, 1);
-    if (ap_attr_int(l, "transBatchA", 0) || ap_attr_int(l, "transBatchB", 0))
-        ap_refuse(l, "a transposed batch is not supported");
+    if (ap_attr_int(l, "transBatchA", 0))
+        a = batch_first(l, a);
+    if (ap_attr_int(l, "transBatchB", 0))
+        b = batch_first(l, b);
     ap_value v = ap_emit_matmul(l, a, b, ap_attr_int(l, "transA", 0), ap_attr_int(l, "transB", 0));
     ap_set_out(l, 0, scaled(l, v, ap_attr_float(l, "alpha", 1)));
 }

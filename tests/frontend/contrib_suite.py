@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Operators of com.microsoft, and forms of ai.onnx operators that the ONNX tests leave out, against ONNX Runtime.
+
+    contrib_suite.py ONNX_EVAL [--only GLOB]
+
+Needs onnx and onnxruntime (exit code 77 without them). Ends with `N passed, N failed`."""
+import argparse
+import fnmatch
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+    from ort_case import node_model, write
+except ImportError as error:
+    print("skipped:", error)
+    sys.exit(77)
+
+rng = np.random.default_rng(7)
+
+
+def floats(*shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def ints(high, *shape, dtype=np.int32):
+    return rng.integers(0, high, shape).astype(dtype)
+
+
+def attention(mask=None, past=0, b=2, s=3, k=8, n=2, h=4, hv=4, bias=True, add=None, outputs=1, **attrs):
+    """The joint projection, which makes its own queries, keys and values."""
+    sizes = {"qkv_hidden_sizes": [n * h, n * h, n * hv]} if hv != h else {}
+    inputs = [("x", floats(b, s, k)), ("w", floats(k, n * (2 * h + hv))), ("bias", floats(n * (2 * h + hv))) if bias else None,
+              None if mask is None else ("mask", np.asarray(mask, np.int32)),
+              ("past", floats(2, b, n, past, h)) if past else None, None if add is None else ("add", floats(*add))]
+    while inputs[-1] is None:
+        inputs.pop()
+    return ("Attention", inputs, {"num_heads": n, **sizes, **attrs}, dict(outputs=outputs, constants=("w", "bias")))
+
+
+def heads(form="apart", b=2, s=3, t=5, n=2, h=4, hv=4, bias=False, mask=None, add=None, past=0, outputs=1, **attrs):
+    q = ("q", floats(b, s, n * h))
+    if form == "packed":
+        inputs = [("q", floats(b, s, n, 3, h)), None, None]
+    elif form == "kv":
+        inputs = [q, ("k", floats(b, t, n, 2, h)), None]
+    elif form == "heads":
+        inputs = [q, ("k", floats(b, n, t, h)), ("v", floats(b, n, t, hv))]
+    else:
+        inputs = [q, ("k", floats(b, t, n * h)), ("v", floats(b, t, n * hv))]
+    inputs += [("bias", floats(n * (2 * h + hv))) if bias else None,
+               None if mask is None else ("mask", np.asarray(mask, np.int32)), None if add is None else ("add", floats(*add)),
+               ("past_k", floats(b, n, past, h)) if past else None, ("past_v", floats(b, n, past, hv)) if past else None]
+    while inputs[-1] is None:
+        inputs.pop()
+    return ("MultiHeadAttention", inputs, {"num_heads": n, **attrs}, dict(outputs=outputs))
+
+
+def refer(case, change):
+    """ONNX Runtime's CPU code lacks the form of `case`; what `change` makes of its inputs must give the same."""
+    op, inputs, attrs, how = case
+    return (op, inputs, attrs, {**how, "reference": change([a for _, a in filter(None, inputs)])})
+
+
+def apart(arrays):
+    """Packed queries, keys and values, or keys and values, as inputs of their own."""
+    *first, packed = arrays
+    parts = first + [packed[:, :, :, i].reshape(*packed.shape[:2], -1) for i in range(packed.shape[3])]
+    return list(zip("qkv", parts))
+
+
+def zero_bias(arrays):
+    return [("x", arrays[0]), ("w", arrays[1]), ("bias", np.zeros(arrays[1].shape[1], np.float32))]
+
+
+def embed(segments=True, mask=True, positions=False, outputs=("y", "int")):
+    b, s, k = 2, 5, 8
+    inputs = [("ids", ints(11, b, s)), ("segments", ints(2, b, s)) if segments else None, ("words", floats(11, k)),
+              ("places", floats(9, k)), ("kinds", floats(2, k)) if segments else None, ("gamma", floats(k)),
+              ("beta", floats(k)), ("mask", ints(2, b, s)) if mask else None,
+              ("positions", ints(9, b, s)) if positions else None]
+    while inputs[-1] is None:
+        inputs.pop()
+    return ("EmbedLayerNormalization", inputs, {"epsilon": 1e-5}, dict(outputs=outputs))
+
+
+def skip(bias=True, outputs=1, skip_shape=(2, 3, 8), op="SkipLayerNormalization"):
+    rms = "Simplified" in op
+    inputs = [("x", floats(2, 3, 8)), ("skip", floats(*skip_shape)), ("gamma", floats(8))]
+    inputs += [] if rms else [("beta", floats(8))]
+    inputs += [("bias", floats(8))] if bias else []
+    return (op, inputs, {"epsilon": 1e-5}, dict(outputs=outputs))
+
+
+def matmul(a, b, **attrs):
+    return ("FusedMatMul", [("a", floats(*a)), ("b", floats(*b))], attrs, {})
+
+
+def rotary(shape, positions, width=None, rows=9, **attrs):
+    width = width or shape[-1]
+    return ("RotaryEmbedding", [("x", floats(*shape)), ("at", positions), ("c", floats(rows, width // 2)),
+                                ("s", floats(rows, width // 2))], attrs, {})
+
+
+def onnx_op(op, inputs, outputs=1, opset=17, **attrs):
+    return (op, inputs, attrs, dict(domain="", opset=opset, outputs=outputs))
+
+
+def conv(x, w, bias=True, **attrs):
+    return onnx_op("Conv", [("x", floats(*x)), ("w", floats(*w))] + ([("b", floats(w[0]))] if bias else []), **attrs)
+
+
+def gather_nd(shape, ids, **attrs):
+    return onnx_op("GatherND", [("x", floats(*shape)), ("ids", np.asarray(ids, np.int64))], **attrs)
+
+
+one = [[1, 1, 1], [1, 1, 0]]
+CASES = {
+    "attention/plain": attention(),
+    "attention/no_bias": refer(attention(bias=False), zero_bias),
+    "attention/value_size": attention(hv=6),
+    "attention/scale": attention(scale=0.3),
+    "attention/causal": attention(unidirectional=1),
+    "attention/mask_lengths": attention(mask=[3, 2]),
+    "attention/mask_length_zero": attention(mask=[3, 0]),
+    "attention/mask_ends_starts": attention(mask=[3, 3, 0, 2]),
+    "attention/mask_2d": attention(mask=one),
+    "attention/mask_2d_all_hidden": attention(mask=[[1, 1, 1], [0, 0, 0]]),
+    "attention/mask_2d_causal": attention(mask=one, unidirectional=1),
+    "attention/mask_3d": attention(mask=ints(2, 2, 3, 3)),
+    "attention/mask_3d_causal": attention(mask=ints(2, 2, 3, 3), unidirectional=1),
+    "attention/mask_filter": attention(mask=one, mask_filter_value=-3.4028234663852886e38),
+    "attention/bias_add": attention(add=(2, 2, 3, 3)),
+    "attention/bias_add_one": attention(add=(1, 1, 3, 3), mask=one),
+    "attention/present": attention(outputs=2),
+    "attention/past": attention(past=4, outputs=2),
+    "attention/past_causal": attention(past=4, outputs=2, unidirectional=1),
+    "attention/past_causal_mask": attention(past=2, outputs=2, unidirectional=1, mask=[[1] * 5, [0, 1, 1, 1, 1]]),
+    "attention/one_token": attention(s=1, past=4, outputs=2, unidirectional=1),
+    "attention/one_head": attention(n=1),
+    "heads/apart": heads(),
+    "heads/bias": heads(bias=True),
+    "heads/value_size": heads(hv=6, bias=True),
+    "heads/kv": refer(heads("kv"), apart),
+    "heads/packed": refer(heads("packed"), apart),
+    "heads/in_heads": heads("heads"),
+    "heads/present": heads(outputs=3),
+    "heads/past": heads(past=4, outputs=3, bias=True),
+    "heads/causal": heads(t=3, unidirectional=1),
+    "heads/mask_lengths": heads(mask=[5, 2]),
+    "heads/mask_2d": heads(mask=[[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]),
+    "heads/mask_3d": heads(mask=ints(2, 2, 3, 5)),
+    "heads/add": heads(add=(1, 2, 3, 5), scale=0.7),
+    "embed/all": embed(),
+    "embed/no_segments": embed(segments=False),
+    "embed/no_mask": embed(mask=False),
+    "embed/positions": embed(positions=True),
+    "embed/sum": embed(outputs=("y", "int", "sum")),
+    "skip/plain": skip(bias=False),
+    "skip/sum": skip(outputs=("y", "", "", "sum")),
+    "skip/row": skip(skip_shape=(3, 8)),
+    "skip/one": skip(skip_shape=(1, 3, 8)),
+    "skip/rms": skip(op="SkipSimplifiedLayerNormalization", outputs=("y", "", "", "sum")),
+    "gelu/fast": ("FastGelu", [("x", floats(3, 8))], {}, {}),
+    "gelu/fast_bias": ("FastGelu", [("x", floats(3, 8)), ("b", floats(8))], {}, {}),
+    "gelu/bias": ("BiasGelu", [("x", floats(3, 8)), ("b", floats(8))], {}, {}),
+    "gelu/quick": ("QuickGelu", [("x", floats(3, 8))], {"alpha": 1.5}, {}),
+    "gelu/plain": ("Gelu", [("x", floats(3, 8))], {}, {}),
+    "matmul/plain": matmul((2, 3, 4), (4, 5), alpha=0.5),
+    "matmul/a": matmul((2, 4, 3), (2, 4, 5), transA=1),
+    "matmul/b": matmul((2, 3, 4), (2, 5, 4), transB=1),
+    "matmul/ab": matmul((2, 4, 3), (2, 5, 4), transA=1, transB=1, alpha=-2.0),
+    "matmul/batch_a": matmul((3, 2, 4), (2, 4, 5), transBatchA=1),
+    "matmul/batch_b": matmul((2, 3, 4), (4, 2, 5), transBatchB=1),
+    "matmul/batch_ab": matmul((3, 2, 6, 4), (4, 2, 6, 5), transBatchA=1, transBatchB=1),
+    "matmul/batch_b_t": matmul((2, 3, 4), (5, 2, 4), transBatchB=1, transB=1),
+    "matmul/batch_a_t": matmul((4, 2, 3), (2, 4, 5), transBatchA=1, transA=1),
+    "matmul/vector": matmul((4,), (4, 5), transA=1),
+    "rotary/heads": rotary((2, 3, 4, 8), ints(9, 2, 4, dtype=np.int64)),
+    "rotary/offset": rotary((2, 3, 4, 8), np.array([5], np.int64)),
+    "rotary/flat": rotary((2, 4, 24), ints(9, 2, 4, dtype=np.int64), width=8),
+    "rotary/interleaved": rotary((2, 4, 24), ints(9, 2, 4, dtype=np.int64), width=8, interleaved=1),
+    "rotary/partial": rotary((2, 4, 24), ints(9, 2, 4, dtype=np.int64), width=4, rotary_embedding_dim=4, num_heads=3),
+    "conv/1d": conv((2, 3, 9), (4, 3, 3)),
+    "conv/pads": conv((2, 3, 6, 7), (4, 3, 3, 3), pads=[1, 0, 2, 1], strides=[2, 1]),
+    "conv/groups": conv((2, 6, 5, 5), (4, 3, 2, 2), group=2, bias=False),
+    "conv/depthwise": conv((1, 4, 6), (4, 1, 3), group=4, dilations=[2]),
+    "conv/same_upper": conv((1, 2, 7), (3, 2, 4), auto_pad="SAME_UPPER", strides=[2]),
+    "conv/same_lower": conv((1, 2, 7), (3, 2, 4), auto_pad="SAME_LOWER"),
+    "conv/3d": conv((1, 2, 3, 4, 5), (3, 2, 2, 2, 2)),
+    "conv/one": conv((2, 1, 1, 4), (1, 1, 1, 1)),
+    "pool/max": onnx_op("GlobalMaxPool", [("x", floats(2, 3, 4, 5))]),
+    "pool/average": onnx_op("GlobalAveragePool", [("x", floats(2, 3, 4, 5))]),
+    "norm/batch": onnx_op("BatchNormalization", [("x", floats(2, 3, 4))] + [(n, abs(floats(3))) for n in "sbmv"]),
+    "norm/batch_flat": onnx_op("BatchNormalization", [("x", floats(2, 3))] + [(n, abs(floats(3))) for n in "sbmv"]),
+    "gather_nd/rows": gather_nd((3, 4, 5), [[0], [-1], [2]]),
+    "gather_nd/pairs": gather_nd((3, 4, 5), [[[0, 1], [-1, -4]], [[2, 3], [1, 0]]]),
+    "gather_nd/all": gather_nd((3, 4), [[0, 1], [2, -1]]),
+    "gather_nd/batch": gather_nd((2, 4, 5), [[[3], [0]], [[-1], [1]]], batch_dims=1),
+    "gather_nd/batch_pairs": gather_nd((2, 4, 5, 3), [[3, 0], [-1, 1]], batch_dims=1),
+    "gather_nd/batch_one": gather_nd((2, 1, 5), [[[0], [-1]], [[0], [0]]], batch_dims=1),
+    "norm/layer_all": onnx_op("LayerNormalization", [("x", floats(2, 3, 8)), ("s", floats(8)), ("b", floats(8))], outputs=3),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tool")
+    parser.add_argument("--only", default="*")
+    args = parser.parse_args()
+    passed = failed = 0
+    with tempfile.TemporaryDirectory() as root:
+        for name, (op, inputs, attrs, how) in CASES.items():
+            if not fnmatch.fnmatch(name, args.only):
+                continue
+            folder = os.path.join(root, name)
+            reference = how.pop("reference", None)
+            model, feeds = node_model(op, inputs, attrs, **how)
+            try:
+                write(folder, model, feeds, reference and node_model(op, reference, attrs, **how))
+            except Exception as error:  # a case that ONNX Runtime refuses is a wrong case
+                print("FAILED", name, "ONNX Runtime:", str(error)[:300])
+                failed += 1
+                continue
+            done = subprocess.run([args.tool, os.path.join(folder, "model.onnx"), os.path.join(folder, "test_data_set_0"),
+                                   "1e-4", "1e-5"], capture_output=True, text=True, errors="replace")
+            if done.stdout.startswith("OK"):
+                passed += 1
+            else:
+                failed += 1
+                print("FAILED", name, done.stdout.strip()[:300], done.stderr[:400])
+    print("%d passed, %d failed" % (passed, failed))
+    return 1 if failed or not passed else 0
+
+
+sys.exit(main())
