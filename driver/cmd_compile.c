@@ -115,15 +115,15 @@ ap_status ap_cmd_compile(ap_ctx *ctx, const ap_options *opt)
     ap_job job;
     ap_status s = ap_job_import(ctx, opt, false, &job);
     const char *part = ap_name_str(ctx, ap_name_format(ctx, "%s.part%ld", dir, (long)getpid()));
-    if (s == AP_OK)
-        s = ap_dir_make(ctx, part);
+    ap_dir_hold *hold = ap_dir_hold_make(ctx); /* removes it unless it comes into place */
     if (s == AP_OK) {
-        s = ap_compile_into(ctx, &job, part);
-        if (s == AP_OK)
-            s = move_into_place(ctx, part, dir, exists);
-        if (s != AP_OK)
-            ap_dir_remove(ctx, part);
+        hold->path = part;
+        s = ap_dir_make(ctx, part);
     }
+    if (s == AP_OK)
+        s = ap_compile_into(ctx, &job, part);
+    if (s == AP_OK)
+        s = move_into_place(ctx, part, dir, exists);
     if (s == AP_OK && opt->json) {
         const char *text;
         s = ap_json_text(ctx, ap_plan_json(&job, true), &text);

@@ -1,6 +1,8 @@
 /* Child processes, installed files, temporary folders. */
 #include "driver/process.h"
 
+#include "ir/base/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -67,8 +69,9 @@ ap_status ap_temp_dir(ap_ctx *ctx, const char **out)
     const char *tmp = getenv("TMPDIR");
     char *path = ap_arena_strdup(
         &ctx->arena, ap_name_str(ctx, ap_name_format(ctx, "%s/autopar-XXXXXX", tmp && *tmp ? tmp : "/tmp")));
+    ap_dir_hold *hold = ap_dir_hold_make(ctx);
     if (!mkdtemp(path))
         return ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot make a temporary folder: %s", path, strerror(errno));
-    *out = path;
+    *out = hold->path = path;
     return AP_OK;
 }

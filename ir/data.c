@@ -47,7 +47,7 @@ ap_status ap_data_bytes(ap_module *m, const ap_data *d, ap_loc loc, const void *
     if (!f) {
         f = AP_NEW(&ctx->arena, mapped_file);
         f->path = path;
-        AP_TRY(ap_file_map(ctx, ap_name_str(ctx, path), &f->file));
+        AP_TRY(ap_file_map(ctx, ap_name_str(ctx, path), &f->file)); /* closed with the context */
         ap_ctx_on_release(ctx, unmap, f);
     }
     if (d->offset > f->file.size || d->size > f->file.size - d->offset)

@@ -81,7 +81,7 @@ ap_status ap_check_init(ap_ctx *ctx, ap_module *m, const ap_tensor *input, ap_ch
 {
     const ap_func_info *f = &m->funcs.at[0];
     *out = (ap_check){.ninputs = f->narguments, .noutputs = f->nresults, .tolerance = 1e-4};
-    ap_arena_init(&out->arena, ctx->arena.out_of_memory, ctx);
+    ap_arena_init(&out->arena, ctx->arena.out_of_memory, ctx->arena.user);
     out->input = AP_NEW_ARRAY(&out->arena, ap_tensor, f->narguments);
     out->output = AP_NEW_ARRAY(&out->arena, ap_tensor, f->nresults);
     ap_status s = prepare(ctx, m, input, out);
@@ -112,7 +112,7 @@ ap_status ap_check_after(void *user, ap_ctx *ctx, const char *pass, ap_module *m
     if (ap_module_verify(m) != AP_OK)
         return ap_fail(ctx, AP_ERR_BUG, 0, "the module does not verify after pass '%s'", pass);
     ap_arena arena;
-    ap_arena_init(&arena, ctx->arena.out_of_memory, ctx);
+    ap_arena_init(&arena, ctx->arena.out_of_memory, ctx->arena.user);
     ap_tensor *output = AP_NEW_ARRAY(&arena, ap_tensor, c->noutputs);
     ap_status s = ap_eval_func(m, 0, &arena, c->input, output);
     if (s == AP_OK)
@@ -126,7 +126,7 @@ ap_status ap_check_local(ap_check *c, ap_ctx *ctx, const ap_local *p)
     if (ap_local_verify(p) != AP_OK)
         return ap_fail(ctx, AP_ERR_BUG, 0, "the local program does not verify");
     ap_arena arena;
-    ap_arena_init(&arena, ctx->arena.out_of_memory, ctx);
+    ap_arena_init(&arena, ctx->arena.out_of_memory, ctx->arena.user);
     ap_tensor *output = AP_NEW_ARRAY(&arena, ap_tensor, c->noutputs);
     ap_status s = ap_local_eval(p, &arena, c->input, output);
     if (s == AP_OK)

@@ -39,27 +39,71 @@ static void unpoison(void *p, size_t n)
 #endif
 
 #define ALIGN 16u
+#ifdef AP_ARENA_EXACT /* tests: every allocation is a block of its own, so that each can be made to fail */
+#define FIRST_BLOCK 0u
+#else
 #define FIRST_BLOCK (64u * 1024u)
+#endif
 
 struct ap_arena_block {
-    struct ap_arena_block *next;
+    struct ap_arena_block *next;           /* of the arena */
+    struct ap_arena_block *before, *after; /* of the root */
+    ap_arena_root *root;
     size_t size, used;
     _Alignas(16) unsigned char data[];
 };
 
-void ap_arena_init(ap_arena *a, void (*out_of_memory)(void *user), void *user)
+void ap_arena_init(ap_arena *a, void (*out_of_memory)(void *user), ap_arena_root *user)
 {
     *a = (ap_arena){.out_of_memory = out_of_memory, .user = user};
 }
 
-void ap_arena_deinit(ap_arena *a)
+static void link_block(ap_arena_root *root, ap_arena_block *b)
 {
-    for (ap_arena_block *b = a->head; b;) {
+    b->root = root;
+    b->before = NULL;
+    b->after = root ? root->blocks : NULL;
+    if (b->after)
+        b->after->before = b;
+    if (root) {
+        root->blocks = b;
+        root->bytes += sizeof *b + b->size;
+    }
+}
+
+static void free_block(ap_arena_block *b)
+{
+    if (b->root) {
+        if (b->before)
+            b->before->after = b->after;
+        else
+            b->root->blocks = b->after;
+        if (b->after)
+            b->after->before = b->before;
+        b->root->bytes -= sizeof *b + b->size;
+    }
+    unpoison(b->data, b->size);
+    free(b);
+}
+
+static void free_list(ap_arena_block *b)
+{
+    while (b) {
         ap_arena_block *next = b->next;
-        unpoison(b->data, b->size);
-        free(b);
+        free_block(b);
         b = next;
     }
+}
+
+void ap_arena_root_deinit(ap_arena_root *root)
+{
+    while (root->blocks)
+        free_block(root->blocks);
+}
+
+void ap_arena_deinit(ap_arena *a)
+{
+    free_list(a->head);
     a->head = NULL;
 }
 
@@ -67,12 +111,7 @@ void ap_arena_reset(ap_arena *a)
 {
     if (!a->head)
         return;
-    for (ap_arena_block *b = a->head->next; b;) {
-        ap_arena_block *next = b->next;
-        unpoison(b->data, b->size);
-        free(b);
-        b = next;
-    }
+    free_list(a->head->next);
     a->head->next = NULL;
     a->head->used = 0;
     poison(a->head->data, a->head->size);
@@ -89,12 +128,15 @@ static void out_of_memory(ap_arena *a)
 /* Blocks double up to a bound, so that few are needed and little is wasted. */
 static ap_arena_block *add_block(ap_arena *a, size_t need)
 {
-    size_t size = a->head ? a->head->size * 2 : FIRST_BLOCK;
+    size_t size = a->head && FIRST_BLOCK ? a->head->size * 2 : FIRST_BLOCK;
     if (size > (64u << 20))
         size = 64u << 20;
     if (size < need)
         size = need;
+    const ap_arena_root *root = a->user;
     if (size > SIZE_MAX - sizeof(ap_arena_block))
+        out_of_memory(a);
+    if (root && root->limit && size > (root->limit > root->bytes ? root->limit - root->bytes : 0))
         out_of_memory(a);
     ap_arena_block *b = malloc(sizeof *b + size);
     if (!b)
@@ -102,6 +144,7 @@ static ap_arena_block *add_block(ap_arena *a, size_t need)
     b->size = size;
     b->used = 0;
     b->next = a->head;
+    link_block(a->user, b);
     a->head = b;
     poison(b->data, b->size);
     return b;

@@ -9,14 +9,23 @@
 
 typedef struct ap_arena_block ap_arena_block;
 
+/* What a family of arenas holds together: the context's two and the short-lived ones of its users. When memory runs
+ * out, frames whose arenas nobody will deinit any more are left by longjmp; ap_arena_root_deinit frees their blocks.
+ * One thread at a time. */
+typedef struct ap_arena_root {
+    ap_arena_block *blocks;
+    size_t bytes, limit; /* held now; more than `limit` counts as out of memory, 0: no limit */
+} ap_arena_root;
+
 typedef struct ap_arena {
     ap_arena_block *head;              /* newest block first */
     void (*out_of_memory)(void *user); /* must not return */
-    void *user;                        /* borrowed, for the handler */
+    ap_arena_root *user;               /* borrowed, also what the handler gets; or NULL */
     size_t bytes;                      /* handed out so far, for --verbose and tests */
 } ap_arena;
 
-void ap_arena_init(ap_arena *a, void (*out_of_memory)(void *user), void *user);
+void ap_arena_root_deinit(ap_arena_root *root);
+void ap_arena_init(ap_arena *a, void (*out_of_memory)(void *user), ap_arena_root *user);
 void ap_arena_deinit(ap_arena *a);
 void ap_arena_reset(ap_arena *a); /* forgets all allocations, keeps one block */
 

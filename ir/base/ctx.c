@@ -8,7 +8,7 @@
 
 static void out_of_memory(void *user)
 {
-    ap_ctx *ctx = user;
+    ap_ctx *ctx = user; /* its root is its first member */
     if (ctx->on_oom)
         longjmp(*ctx->on_oom, 1);
     abort();
@@ -32,8 +32,8 @@ ap_ctx *ap_ctx_create(void)
     ap_ctx *ctx = calloc(1, sizeof *ctx);
     if (!ctx)
         return NULL;
-    ap_arena_init(&ctx->arena, out_of_memory, ctx);
-    ap_arena_init(&ctx->scratch, out_of_memory, ctx);
+    ap_arena_init(&ctx->arena, out_of_memory, &ctx->root);
+    ap_arena_init(&ctx->scratch, out_of_memory, &ctx->root);
     if (!fill(ctx)) {
         ap_ctx_release(ctx);
         return NULL;
@@ -47,8 +47,7 @@ void ap_ctx_release(ap_ctx *ctx)
         return;
     for (ap_cleanup *c = ctx->cleanups; c; c = c->next)
         c->run(c->user);
-    ap_arena_deinit(&ctx->scratch);
-    ap_arena_deinit(&ctx->arena);
+    ap_arena_root_deinit(&ctx->root); /* the two arenas are all there is, unless memory ran out */
     free(ctx);
 }
 

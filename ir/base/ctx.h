@@ -55,8 +55,9 @@ typedef struct ap_cleanup {
 } ap_cleanup;
 
 typedef struct ap_ctx {
-    ap_arena arena;   /* lives as long as the context */
-    ap_arena scratch; /* reset by the pass pipeline after every pass */
+    ap_arena_root root; /* first: arenas know their context by it */
+    ap_arena arena;     /* lives as long as the context */
+    ap_arena scratch;   /* reset by the pass pipeline after every pass */
     ap_name_table *names;
     ap_type_table *types; /* owned; made by ap_type_table_create on first use */
     AP_VEC(ap_loc_info) locs;

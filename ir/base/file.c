@@ -11,38 +11,55 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The context knows every mapped file, so that none stays open when memory runs out between mapping and unmapping. */
+struct ap_file_record {
+    void *map;
+    size_t size;
+};
+
+static void close_record(void *user)
+{
+    ap_file_record *r = user;
+    if (r->map)
+        munmap(r->map, r->size);
+    r->map = NULL;
+}
+
+/* Why it failed, or NULL. Allocates nothing: the descriptor is open. */
+static const char *map_open(int fd, ap_file *out)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return "not a regular file";
+    if (st.st_size == 0)
+        return NULL;
+    void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED)
+        return errno == ENOMEM ? "cannot map: no memory" : "cannot map";
+    out->record->map = p;
+    out->record->size = (size_t)st.st_size;
+    out->data = p;
+    out->size = (uint64_t)st.st_size;
+    return NULL;
+}
+
 ap_status ap_file_map(ap_ctx *ctx, const char *path, ap_file *out)
 {
-    *out = (ap_file){.fd = -1};
+    *out = (ap_file){.record = AP_NEW(&ctx->arena, ap_file_record)};
+    ap_ctx_on_release(ctx, close_record, out->record);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot open: %s", path, strerror(errno));
-    struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        close(fd);
-        return ap_fail(ctx, AP_ERR_ENV, 0, "%s: not a regular file", path);
-    }
-    out->size = (uint64_t)st.st_size;
-    if (out->size) {
-        void *p = mmap(NULL, (size_t)out->size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED) {
-            int e = errno;
-            close(fd);
-            return ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot map: %s", path, strerror(e));
-        }
-        out->data = p;
-    }
-    out->fd = fd;
-    return AP_OK;
+    const char *why = map_open(fd, out);
+    close(fd); /* the mapping stays */
+    return why ? ap_fail(ctx, AP_ERR_ENV, 0, "%s: %s", path, why) : AP_OK;
 }
 
 void ap_file_unmap(ap_file *f)
 {
-    if (f->data)
-        munmap((void *)(uintptr_t)f->data, (size_t)f->size);
-    if (f->fd >= 0)
-        close(f->fd);
-    *f = (ap_file){.fd = -1};
+    if (f->record)
+        close_record(f->record);
+    *f = (ap_file){0};
 }
 
 static bool write_all(int fd, const char *p, size_t size)
@@ -110,6 +127,20 @@ static int remove_entry(const char *path, const struct stat *st, int flag, struc
     (void)flag;
     (void)ftw;
     return remove(path);
+}
+
+static void remove_held(void *user)
+{
+    const ap_dir_hold *hold = user;
+    if (hold->path)
+        nftw(hold->path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+ap_dir_hold *ap_dir_hold_make(ap_ctx *ctx)
+{
+    ap_dir_hold *hold = AP_NEW(&ctx->arena, ap_dir_hold);
+    ap_ctx_on_release(ctx, remove_held, hold);
+    return hold;
 }
 
 ap_status ap_dir_remove(ap_ctx *ctx, const char *path)
