@@ -156,7 +156,7 @@ static void test_chains(void **state)
     if (getenv("AP_TESTS_QUICK"))
         return;
     one_chain(96, true, 7);
-    one_chain(96, false, 8);
+    one_chain(48, false, 6);
 }
 
 int main(void)
