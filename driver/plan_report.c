@@ -74,6 +74,19 @@ static void add_reshard(report *r, const ap_node_info *n)
     ap_text_add(r->t, "\n");
 }
 
+/* Values that a composite completes inside. */
+static void add_inner(report *r, ap_block body)
+{
+    const ap_block_info *b = ap_block_at(r->m, body);
+    for (uint32_t i = 0; i < b->nodes.len; i++) {
+        const ap_node_info *n = ap_node_at(r->m, b->nodes.at[i]);
+        if (n->body != AP_NONE)
+            add_inner(r, n->body);
+        if (ap_op_get(n->op)->planned)
+            add_reshard(r, n);
+    }
+}
+
 static void add_node(report *r, ap_node id)
 {
     const ap_node_info *n = ap_node_at(r->m, id);
@@ -90,6 +103,8 @@ static void add_node(report *r, ap_node id)
         ap_type_print(r->m, ap_value_type(r->m, n->out[i]), &type);
     const char *name = op->has_body ? ap_name_str(r->ctx, n->u.composite) : op->name;
     ap_text_addf(r->t, "  %-8.24s %-44s %s\n", name, value_label(r, n->out[0]), ap_text_str(&type));
+    if (n->body != AP_NONE)
+        add_inner(r, n->body);
 }
 
 static void add_header(report *r, const ap_plan_result *p, const char *model, const char *digest)

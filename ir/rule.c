@@ -25,6 +25,8 @@ void ap_rule_get(const ap_module *m, ap_node n, ap_arena *arena, ap_rule *out)
         out->result_factors[i] = ap_value_shape(m, node->out[i])->nfactors;
     memset(out->operand, AP_RULE_NONE, node->nin * sizeof *out->operand);
     memset(out->result, AP_RULE_NONE, node->nout * sizeof *out->result);
+    out->result_partial = ap_arena_calloc(arena, node->nout, sizeof *out->result_partial);
+    memset(out->result_partial, AP_RULE_NONE, node->nout * sizeof *out->result_partial);
     info->rule(m, n, out);
 }
 
@@ -44,9 +46,9 @@ static place place_at(const ap_rule *rule, uint32_t i)
     return (place){rule->result[i], rule->result_factors[i], true, i};
 }
 
-bool ap_letter_partial(ap_letter_kind kind, ap_partial *out)
+bool ap_rule_partial(const ap_rule *r, int letter, uint32_t result, ap_partial *out)
 {
-    switch (kind) {
+    switch (r->kind[letter]) {
     case AP_LETTER_SUM:
     case AP_LETTER_INDEXED:
         *out = AP_PARTIAL_SUM;
@@ -56,6 +58,11 @@ bool ap_letter_partial(ap_letter_kind kind, ap_partial *out)
         return true;
     case AP_LETTER_MIN:
         *out = AP_PARTIAL_MIN;
+        return true;
+    case AP_LETTER_INNER:
+        if (r->result_partial[result][letter] == AP_RULE_NONE)
+            return false;
+        *out = (ap_partial)r->result_partial[result][letter];
         return true;
     case AP_LETTER_PARALLEL:
     case AP_LETTER_WHOLE:
@@ -78,7 +85,7 @@ static bool choice_valid(const ap_rule *rule, const ap_choice *c)
 static bool place_partial(const ap_rule *rule, const place *p, const ap_choice *c, ap_partial *out)
 {
     if (c->letter != AP_RULE_NONE)
-        return p->is_result && ap_letter_partial(rule->kind[c->letter], out);
+        return p->is_result && ap_rule_partial(rule, c->letter, p->index, out);
     if (c->group == AP_RULE_NONE)
         return false;
     *out = (ap_partial)c->partial;

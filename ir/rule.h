@@ -22,6 +22,8 @@ typedef enum ap_letter_kind {
     AP_LETTER_MIN,
     AP_LETTER_INDEXED, /* gather: rows elsewhere count as 0, results are partial sums */
     AP_LETTER_WHOLE,   /* must not be split */
+    AP_LETTER_INNER,   /* of composites: values inside are completed when it is split; result_partial says what results
+                          are */
 } ap_letter_kind;
 
 typedef struct ap_rule {
@@ -33,6 +35,8 @@ typedef struct ap_rule {
     int8_t (*operand)[AP_MAX_FACTORS];
     int8_t (*result)[AP_MAX_FACTORS];
     uint8_t *operand_factors, *result_factors; /* how many factors each has */
+    /* Per result: the ap_partial that splitting a letter of kind INNER gives it, or AP_RULE_NONE. */
+    int8_t (*result_partial)[AP_MAX_LETTERS];
     uint8_t ngroups;   /* linear groups */
     uint32_t group[4]; /* bit i: operand i belongs to it (operands 0..31) */
 } ap_rule;
@@ -67,10 +71,26 @@ bool ap_rule_apply(const ap_module *m, const ap_rule *rule, ap_mesh mesh, const 
  * assignment of the rule exactly. */
 bool ap_rule_read(const ap_module *m, ap_node n, const ap_rule *rule, ap_mesh mesh, ap_assign *out);
 
-/* The shardings of all values defined inside the body of composite `n`, bodies inside it included, in order; false when
- * the assignment is impossible for n's rule. */
+/* A value of a body that is made partial and completed before it is read on: a collective inside a composite. */
+typedef struct ap_inner {
+    ap_value value;
+    ap_sharding from, to;
+} ap_inner;
+
+/* What an assignment means inside a composite, bodies inside it included, in order. */
+typedef struct ap_rule_body {
+    uint32_t nvalues, ninner;
+    ap_value *value;
+    ap_sharding *sharding; /* as made */
+    ap_inner *inner;
+} ap_rule_body;
+
+/* False when the assignment is impossible for n's rule. Reshards that stand in the body already are looked through. */
 bool ap_rule_apply_body(const ap_module *m, ap_node n, ap_mesh mesh, const ap_assign *assign, ap_arena *arena,
-                        uint32_t *out_count, ap_value **out_value, ap_sharding **out_sharding);
+                        ap_rule_body *out);
+/* Gives the values of n's body these shardings, and puts a reshard behind each value that is completed; reshards of a
+ * former assignment go. */
+void ap_rule_write_body(ap_module *m, ap_node n, const ap_rule_body *body);
 
 /* All assignments of one axis alone: nothing, each letter that divides, each group with SUM.
  * Returns how many were written (at most AP_MAX_CHOICES). */

@@ -1,5 +1,6 @@
 /* Where a value changes its sharding, the elementary steps of the cheapest path take the place of the one
- * `reshard` (DESIGN §5, Resharding).
+ * `reshard` (DESIGN §5, Resharding). A composite with reshards inside is cut: its body stands in the block, collectives
+ * between the pieces; the local lowering makes kernels of these.
  *
  *     %r = reshard %o : f32[8,128] @m[tp,-]           %o: sum(tp)
  *     %r = reduce_scatter %o over tp : f32[8,128] @m[tp,-]
@@ -43,16 +44,69 @@ static ap_status write_steps(steps *s, ap_node n)
     return AP_OK;
 }
 
+static bool has_reshard(const ap_module *m, ap_block block)
+{
+    const ap_block_info *b = ap_block_at(m, block);
+    for (uint32_t i = 0; i < b->nodes.len; i++) {
+        const ap_node_info *node = ap_node_at(m, b->nodes.at[i]);
+        if (ap_op_get(node->op)->planned || (node->body != AP_NONE && has_reshard(m, node->body)))
+            return true;
+    }
+    return false;
+}
+
+static ap_status write_nodes(steps *s, ap_block block);
+
+/* A composite that is cut: its nodes, in pieces between the collectives, take its place. Names of a body may stand
+ * elsewhere too, so only those of the composite's results stay. */
+static ap_status write_pieces(steps *s, ap_node n)
+{
+    ap_module *m = s->m;
+    ap_block body = ap_node_at(m, n)->body;
+    const ap_block_info *b = ap_block_at(m, body);
+    for (uint32_t i = 0; i < b->nodes.len; i++) {
+        ap_node_info *node = ap_node_at(m, b->nodes.at[i]);
+        node->loc = node->loc ? node->loc : ap_node_at(m, n)->loc;
+        for (uint32_t k = 0; k < node->nout; k++)
+            ap_value_at(m, node->out[k])->name = 0;
+    }
+    AP_TRY(write_nodes(s, body));
+    ap_node yield = ap_block_at(m, body)->nodes.at[ap_block_at(m, body)->nodes.len - 1];
+    for (uint32_t k = 0; k < ap_node_at(m, n)->nout; k++) {
+        ap_value result = ap_node_at(m, n)->out[k], v = ap_node_at(m, yield)->in[k];
+        if (ap_value_at(m, v)->kind == AP_VALUE_RESULT && ap_value_at(m, v)->name == 0) {
+            ap_value_at(m, v)->name = ap_value_at(m, result)->name;
+            ap_value_at(m, result)->name = 0;
+        }
+        ap_module_replace_uses(m, result, v);
+    }
+    ap_node_at(m, yield)->block = AP_NONE;
+    ap_node_at(m, n)->block = AP_NONE;
+    ap_block_at(m, body)->nodes.len = 0;
+    return AP_OK;
+}
+
+/* Appends what stands for the nodes of a block, its terminator excepted if it is a body. */
+static ap_status write_nodes(steps *s, ap_block block)
+{
+    bool in_body = ap_block_at(s->m, block)->parent != AP_NONE;
+    for (uint32_t i = 0; i < ap_block_at(s->m, block)->nodes.len; i++) {
+        ap_node n = ap_block_at(s->m, block)->nodes.at[i];
+        const ap_node_info *node = ap_node_at(s->m, n);
+        if (ap_op_get(node->op)->planned)
+            AP_TRY(write_steps(s, n));
+        else if (node->body != AP_NONE && has_reshard(s->m, node->body))
+            AP_TRY(write_pieces(s, n));
+        else if (!in_body || !ap_op_get(node->op)->terminator)
+            ap_vec_push(&s->ctx->scratch, &s->order, n);
+    }
+    return AP_OK;
+}
+
 static ap_status write_block(steps *s, ap_block block)
 {
     s->order.len = 0;
-    for (uint32_t i = 0; i < ap_block_at(s->m, block)->nodes.len; i++) {
-        ap_node n = ap_block_at(s->m, block)->nodes.at[i];
-        if (ap_op_get(ap_node_at(s->m, n)->op)->planned)
-            AP_TRY(write_steps(s, n));
-        else
-            ap_vec_push(&s->ctx->scratch, &s->order, n);
-    }
+    AP_TRY(write_nodes(s, block));
     ap_block_at(s->m, block)->nodes.len = 0;
     for (uint32_t i = 0; i < s->order.len; i++)
         ap_block_append(s->m, block, s->order.at[i]);

@@ -98,17 +98,14 @@ static ap_status write_body(writer *w, const ap_plan_step *s)
     ap_module *m = w->p->m;
     if (ap_node_at(m, s->node)->body == AP_NONE)
         return AP_OK;
-    uint32_t n;
-    ap_value *value;
-    ap_sharding *sharding;
+    ap_rule_body body;
     uint32_t chosen = s->var == AP_NONE
                           ? w->choice[w->p->holders.at[w->p->holder_of[ap_node_at(m, s->node)->out[0]]].var]
                           : w->choice[s->var];
-    if (!ap_rule_apply_body(m, s->node, w->p->mesh, &s->assign[chosen], w->p->arena, &n, &value, &sharding))
+    if (!ap_rule_apply_body(m, s->node, w->p->mesh, &s->assign[chosen], w->p->arena, &body))
         return ap_fail(m->ctx, AP_ERR_BUG, ap_node_at(m, s->node)->loc,
                        "a strategy of a composite does not fit its body");
-    for (uint32_t i = 0; i < n; i++)
-        set_sharding(m, value[i], sharding[i]);
+    ap_rule_write_body(m, s->node, &body);
     return AP_OK;
 }
 

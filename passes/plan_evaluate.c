@@ -6,6 +6,7 @@
  *               operand's; arguments lie in the caller's memory; symbols and constants are held all the time
  *     alive     from the node that fills it to the last node that reads it, both included */
 #include "ir/op.h"
+#include "passes/inner.h"
 #include "passes/plan.h"
 #include "passes/reshard.h"
 
@@ -79,6 +80,41 @@ static ap_status price_reshard(account *a, uint32_t at, const ap_node_info *node
     return AP_OK;
 }
 
+/* The reshards inside a composite, which are its cuts. */
+static void list_inner(const account *a, ap_block block, uint32_t *n, ap_inner *out)
+{
+    const ap_block_info *b = ap_block_at(a->m, block);
+    for (uint32_t i = 0; i < b->nodes.len; i++) {
+        const ap_node_info *node = ap_node_at(a->m, b->nodes.at[i]);
+        if (node->body != AP_NONE)
+            list_inner(a, node->body, n, out);
+        if (!ap_op_get(node->op)->planned)
+            continue;
+        if (out)
+            out[*n] = (ap_inner){node->in[0], ap_type_get(a->ctx, ap_value_type(a->m, node->in[0])).sharding,
+                                 ap_type_get(a->ctx, ap_value_type(a->m, node->out[0])).sharding};
+        (*n)++;
+    }
+}
+
+static ap_status price_body(account *a, uint32_t at, ap_node n)
+{
+    ap_rule_body body = {0};
+    ap_inner_price price;
+    uint32_t filled = 0;
+    list_inner(a, ap_node_at(a->m, n)->body, &body.ninner, NULL);
+    if (body.ninner == 0)
+        return AP_OK;
+    body.inner = AP_NEW_ARRAY(&a->ctx->scratch, ap_inner, body.ninner);
+    list_inner(a, ap_node_at(a->m, n)->body, &filled, body.inner);
+    if (!ap_inner_price_get(a->resharder, &a->ctx->scratch, a->m, n, &body, &price))
+        return ap_fail(a->ctx, AP_ERR_BUG, ap_node_at(a->m, n)->loc, "a reshard inside a composite has no path");
+    a->out->compute_ps = ap_sat_add(a->out->compute_ps, ap_sat_mul(body.ninner, a->c->launch_ps));
+    a->out->communication_ps = ap_sat_add(a->out->communication_ps, price.communication_ps);
+    a->transient[at] = price.bytes;
+    return AP_OK;
+}
+
 static ap_status price_node(account *a, uint32_t at, ap_node n)
 {
     const ap_node_info *node = ap_node_at(a->m, n);
@@ -95,6 +131,8 @@ static ap_status price_node(account *a, uint32_t at, ap_node n)
     ap_strategy s = read_strategy(a, n);
     a->out->compute_ps = ap_sat_add(a->out->compute_ps, ap_cost_node(a->c, a->m, n, &s));
     count_split(a, n);
+    if (node->body != AP_NONE)
+        AP_TRY(price_body(a, at, n));
     for (uint32_t j = 0; j < node->nout; j++) {
         ap_value r = node->out[j];
         a->buffer[r] = op->shares_buffer ? a->buffer[node->in[0]] : r;

@@ -277,6 +277,11 @@ void ap_planning_demand(ap_planning *p)
     find_ends(p);
     for (uint32_t h = 0; h < p->holders.len; h++)
         demand_holder(p, &p->holders.at[h]);
+    for (uint32_t k = 0; k < p->steps.len; k++) {
+        const ap_plan_step *s = &p->steps.at[k];
+        if (s->inner_bytes)
+            add_demand(p, s->var, point_execute(p, k), point_execute(p, k) + 1, s->inner_bytes);
+    }
     for (uint32_t e = 0; e < p->edges.len; e++) {
         if (p->edges.at[e].makes)
             demand_made(p, e);

@@ -10,6 +10,10 @@
  * A value never becomes a slice of what was made when it could be kept as made: its uses slice for nothing. */
 #include "passes/plan_problem.h"
 
+#include "passes/inner.h"
+
+#include <assert.h>
+
 const ap_reshard_path *ap_planning_path(ap_planning *p, ap_value v, ap_sharding from, ap_sharding to)
 {
     ap_type_info t = ap_type_get(p->ctx, ap_value_type(p->m, v));
@@ -49,6 +53,35 @@ static void price_holder(ap_planning *p, ap_plan_holder *h)
         h->var = add_var(p, h->n, AP_NEW_ARRAY(p->arena, int64_t, h->n));
 }
 
+static bool is_cut(const ap_plan_step *s, uint32_t strategy)
+{
+    for (int a = 0; a < AP_MAX_AXES; a++) {
+        int8_t l = s->assign[strategy].axis[a].letter;
+        if (l != AP_RULE_NONE && s->rule.kind[l] == AP_LETTER_INNER)
+            return true;
+    }
+    return false;
+}
+
+/* Collectives inside a composite: launches of the pieces, exchanges, memory. */
+static void price_inner(ap_planning *p, ap_plan_step *s, uint32_t strategy)
+{
+    ap_rule_body body;
+    ap_inner_price price;
+    if (!is_cut(s, strategy))
+        return;
+    bool ok = ap_rule_apply_body(p->m, s->node, p->mesh, &s->assign[strategy], p->arena, &body) &&
+              ap_inner_price_get(p->resharder, p->arena, p->m, s->node, &body, &price);
+    assert(ok); /* the rule allows it, and a partial value can always be completed */
+    if (!ok)
+        return;
+    if (!s->inner_bytes)
+        s->inner_bytes = AP_NEW_ARRAY(p->arena, int64_t, s->n);
+    s->inner_bytes[strategy] = price.bytes;
+    int64_t launches = ap_sat_mul(body.ninner, p->opt->cluster.launch_ps);
+    s->cost[strategy] = ap_sat_add(s->cost[strategy], ap_sat_add(launches, price.communication_ps));
+}
+
 /* Variables in text order: symbols, arguments, then each node followed by its results. */
 static void add_variables(ap_planning *p)
 {
@@ -60,8 +93,10 @@ static void add_variables(ap_planning *p)
         const ap_node_info *node = ap_node_at(p->m, s->node);
         if (s->n > 0 && (node->nin > 0 || node->nout != 1)) {
             s->cost = AP_NEW_ARRAY(p->arena, int64_t, s->n);
-            for (uint32_t i = 0; i < s->n; i++)
+            for (uint32_t i = 0; i < s->n; i++) {
                 s->cost[i] = ap_cost_node(&p->opt->cluster, p->m, s->node, &s->strategy[i]);
+                price_inner(p, s, i);
+            }
             s->var = add_var(p, s->n, s->cost);
             p->nstrategies += s->n;
         }

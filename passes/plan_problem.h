@@ -30,6 +30,7 @@ typedef struct ap_plan_step {
     ap_assign *assign; /* per strategy */
     ap_strategy *strategy;
     int64_t *cost;
+    int64_t *inner_bytes; /* per strategy: what a composite that is cut holds while it runs; NULL: nothing */
     uint32_t first_point; /* of its operands; execution at first_point + nin */
 } ap_plan_step;
 

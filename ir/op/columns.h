@@ -35,8 +35,8 @@ void rule_concat(const ap_module *m, ap_node n, ap_rule *out);
 void rule_whole(const ap_module *m, ap_node n, ap_rule *out);
 void rule_composite(const ap_module *m, ap_node n, ap_rule *out);
 
-/* The partial kind of the results when a letter of this kind is split; false for parallel (and whole) letters. */
-bool ap_letter_partial(ap_letter_kind kind, ap_partial *out);
+/* The partial kind of a result when a letter is split; false when it is complete. */
+bool ap_rule_partial(const ap_rule *r, int letter, uint32_t result, ap_partial *out);
 
 /* ---- flops ---- */
 int64_t flops_contract(const ap_module *m, ap_node n);

@@ -2,40 +2,12 @@
  *
  * Factors of all values in the body that correspond by the body nodes' own rules form a class (union-find); a class is
  * a letter of the composite. What splitting it means is found by walking the body once with that class split: each
- * value is then replicated, split, or partial. The walk fails where a partial value meets a node that is not linear
- * in it; then the letter is whole. The same walk with partial operands finds the linear groups, and, for a given
- * assignment, the choice of every node of the body. */
-#include "ir/op/columns.h"
+ * value is then replicated, split, or partial. Where a partial value meets a node that is not linear in it, a value
+ * on the way there is completed (cuts.c) and the walk begins anew. The same walk with partial operands, and without
+ * completing anything, finds the linear groups, and, for a given assignment, the choice of every node of the body. */
+#include "ir/op/body.h"
 
 #include <string.h>
-
-enum { NO_CLASS = UINT32_MAX };
-
-enum { FLOW_NONE, FLOW_SPLIT, FLOW_PARTIAL }; /* what one axis does to a value; PARTIAL + ap_partial */
-
-typedef struct body_node {
-    ap_node node;
-    ap_rule rule;
-    uint32_t nin, nout;
-    uint32_t *in, *out;                    /* dense value numbers; AP_NONE: from outside */
-    uint32_t letter_class[AP_MAX_LETTERS]; /* roots */
-} body_node;
-
-typedef struct body {
-    const ap_module *m;
-    ap_arena arena;
-    uint32_t *operand; /* of the composite: dense value numbers */
-    uint32_t nvalues;
-    ap_value *value;  /* operands of the composite, then results of the nodes */
-    uint32_t *first;  /* where the factors of a value start in parent[], whole[] */
-    uint32_t *parent; /* union-find over factors */
-    bool *whole;      /* of roots */
-    uint8_t *flow;    /* per value, of the walk in progress */
-    uint32_t nnodes;
-    body_node *node; /* without the terminator */
-    uint32_t nyields;
-    uint32_t *yield; /* dense value numbers */
-} body;
 
 static uint32_t find(const body *b, uint32_t i)
 {
@@ -53,22 +25,31 @@ static void unite(body *b, uint32_t i, uint32_t j)
 
 static uint32_t dense_number(const body *b, ap_value v)
 {
-    for (uint32_t i = 0; i < b->nvalues; i++) {
-        if (b->value[i] == v)
-            return i;
+    for (uint32_t i = 0; i < b->nnames; i++) {
+        if (b->name[i] == v)
+            return b->number[i];
     }
     return AP_NONE;
 }
 
-static uint32_t add_value(body *b, ap_value v, uint32_t nfactors)
+static uint32_t add_name(body *b, ap_value v, uint32_t number)
+{
+    b->name[b->nnames] = v;
+    b->number[b->nnames++] = number;
+    return number;
+}
+
+static uint32_t add_value(body *b, ap_value v, uint32_t maker)
 {
     uint32_t i = dense_number(b, v);
     if (i != AP_NONE) /* an operand listed twice */
         return i;
+    const ap_shape_info *s = ap_value_shape(b->m, v);
     i = b->nvalues++;
-    b->value[i] = v;
-    b->first[i + 1] = b->first[i] + nfactors;
-    return i;
+    b->first[i + 1] = b->first[i] + s->nfactors;
+    b->bytes[i] = ap_sat_mul(ap_shape_count(s), ap_dtype_bytes(ap_type_dtype(b->m->ctx, ap_value_type(b->m, v))));
+    b->maker[i] = maker;
+    return add_name(b, v, i);
 }
 
 static void mark_whole(body *b, uint32_t v)
@@ -132,9 +113,13 @@ static void collect_nodes(body *b, const ap_block_info *block)
 {
     const ap_module *m = b->m;
     for (uint32_t i = 0; i + 1 < block->nodes.len; i++) {
+        const ap_node_info *node = ap_node_at(m, block->nodes.at[i]);
+        if (ap_op_get(node->op)->planned) { /* what it completes is found again */
+            add_name(b, node->out[0], dense_number(b, node->in[0]));
+            continue;
+        }
         body_node *bn = &b->node[b->nnodes++];
         bn->node = block->nodes.at[i];
-        const ap_node_info *node = ap_node_at(m, bn->node);
         ap_rule_get(m, bn->node, &b->arena, &bn->rule);
         bn->nin = node->nin, bn->nout = node->nout;
         bn->in = AP_NEW_ARRAY(&b->arena, uint32_t, node->nin);
@@ -142,7 +127,7 @@ static void collect_nodes(body *b, const ap_block_info *block)
         for (uint32_t k = 0; k < node->nin; k++)
             bn->in[k] = dense_number(b, node->in[k]);
         for (uint32_t k = 0; k < node->nout; k++)
-            bn->out[k] = add_value(b, node->out[k], ap_value_shape(m, node->out[k])->nfactors);
+            bn->out[k] = add_value(b, node->out[k], b->nnodes - 1);
     }
     const ap_node_info *yield = ap_node_at(m, block->nodes.at[block->nodes.len - 1]);
     b->nyields = yield->nin;
@@ -161,15 +146,20 @@ static void body_init(body *b, const ap_module *m, ap_node n)
     uint32_t most = node->nin;
     for (uint32_t i = 0; i < block->nodes.len; i++)
         most += ap_node_at(m, block->nodes.at[i])->nout;
-    b->value = AP_NEW_ARRAY(&b->arena, ap_value, most);
+    b->name = AP_NEW_ARRAY(&b->arena, ap_value, most);
+    b->number = AP_NEW_ARRAY(&b->arena, uint32_t, most);
+    b->bytes = AP_NEW_ARRAY(&b->arena, int64_t, most);
+    b->maker = AP_NEW_ARRAY(&b->arena, uint32_t, most);
     b->first = AP_NEW_ARRAY(&b->arena, uint32_t, most + 1);
     b->node = AP_NEW_ARRAY(&b->arena, body_node, block->nodes.len);
     b->operand = AP_NEW_ARRAY(&b->arena, uint32_t, node->nin);
     for (uint32_t i = 0; i < node->nin; i++)
-        b->operand[i] = add_value(b, node->in[i], ap_value_shape(m, node->in[i])->nfactors);
+        b->operand[i] = add_value(b, node->in[i], AP_NONE);
     collect_nodes(b, block);
     uint32_t nfactors = b->first[b->nvalues];
     b->flow = AP_NEW_ARRAY(&b->arena, uint8_t, b->nvalues);
+    b->cut = AP_NEW_ARRAY(&b->arena, bool, b->nvalues);
+    b->choice = AP_NEW_ARRAY(&b->arena, ap_choice, b->nnodes);
     b->whole = AP_NEW_ARRAY(&b->arena, bool, nfactors);
     b->parent = AP_NEW_ARRAY(&b->arena, uint32_t, nfactors);
     for (uint32_t i = 0; i < nfactors; i++)
@@ -230,7 +220,7 @@ static uint8_t result_flow(const ap_rule *r, uint32_t k, const ap_choice *c)
         return FLOW_PARTIAL + AP_PARTIAL_SUM;
     if (c->letter == AP_RULE_NONE)
         return FLOW_NONE;
-    if (ap_letter_partial(r->kind[c->letter], &kind))
+    if (ap_rule_partial(r, c->letter, k, &kind))
         return (uint8_t)(FLOW_PARTIAL + kind);
     for (int f = 0; f < r->result_factors[k]; f++) {
         if (r->result[k][f] == c->letter)
@@ -239,23 +229,24 @@ static uint8_t result_flow(const ap_rule *r, uint32_t k, const ap_choice *c)
     return FLOW_NONE;
 }
 
+/* Sets the node's choice and what its results are; false when an operand is partial that must not be. */
 static bool walk_node(body *b, const body_node *bn, uint32_t class, ap_choice *out)
 {
     uint32_t partial = 0;
+    bool sums = true;
     *out = (ap_choice){.letter = AP_RULE_NONE, .group = AP_RULE_NONE, .partial = AP_PARTIAL_SUM};
     for (uint32_t i = 0; i < bn->nin; i++) {
-        uint8_t flow = bn->in[i] == AP_NONE ? FLOW_NONE : b->flow[bn->in[i]];
+        uint8_t flow = ap_body_flow(b, bn->in[i]);
         if (flow < FLOW_PARTIAL)
             continue;
-        if (i >= 32 || flow != FLOW_PARTIAL + AP_PARTIAL_SUM)
-            return false;
-        partial |= 1u << i;
+        sums = sums && i < 32 && flow == FLOW_PARTIAL + AP_PARTIAL_SUM;
+        partial |= i < 32 ? 1u << i : 0;
     }
     for (int l = 0; l < bn->rule.nletters && class != NO_CLASS; l++) {
         if (bn->letter_class[l] == class)
             out->letter = (int8_t)l;
     }
-    if (out->letter != AP_RULE_NONE && (partial || bn->rule.kind[out->letter] == AP_LETTER_WHOLE))
+    if (!sums || (out->letter != AP_RULE_NONE && partial))
         return false;
     if (partial)
         out->group = find_group(&bn->rule, partial);
@@ -266,12 +257,9 @@ static bool walk_node(body *b, const body_node *bn, uint32_t class, ap_choice *o
     return true;
 }
 
-/* Splits a class (or none) and makes the operands in `group` partial sums; `choice` (may be NULL) gets what each
- * node does. */
-static bool walk(body *b, uint32_t noperands, uint32_t class, uint32_t group, ap_choice *choice)
+/* Walks the body as it is cut; AP_NONE, or the first node that cannot read one of its operands. */
+static uint32_t walk_once(body *b, uint32_t noperands, uint32_t class, uint32_t group)
 {
-    if (class != NO_CLASS && (b->whole[class] || !class_is_simple(b, class)))
-        return false;
     memset(b->flow, FLOW_NONE, b->nvalues);
     for (uint32_t i = 0; i < noperands; i++) {
         uint32_t v = b->operand[i];
@@ -281,38 +269,82 @@ static bool walk(body *b, uint32_t noperands, uint32_t class, uint32_t group, ap
             b->flow[v] = FLOW_PARTIAL + AP_PARTIAL_SUM;
     }
     for (uint32_t i = 0; i < b->nnodes; i++) {
-        ap_choice c;
-        if (!walk_node(b, &b->node[i], class, &c))
-            return false;
-        if (choice)
-            choice[i] = c;
+        if (!walk_node(b, &b->node[i], class, &b->choice[i]))
+            return i;
+    }
+    return AP_NONE;
+}
+
+static bool class_is_splittable(const body *b, uint32_t class)
+{
+    if (b->whole[class] || !class_is_simple(b, class))
+        return false;
+    for (uint32_t i = 0; i < b->nnodes; i++) {
+        for (int l = 0; l < b->node[i].rule.nletters; l++) {
+            if (b->node[i].letter_class[l] == class && b->node[i].rule.kind[l] == AP_LETTER_WHOLE)
+                return false;
+        }
     }
     return true;
 }
 
-static ap_letter_kind class_kind(body *b, uint32_t noperands, uint32_t class)
+/* Splits a class, completing inside what must be, or makes the operands in `group` partial sums. b->choice then says
+ * what each node does, b->flow and b->cut what becomes of each value. */
+static bool walk(body *b, uint32_t noperands, uint32_t class, uint32_t group)
+{
+    if (class != NO_CLASS && !class_is_splittable(b, class))
+        return false;
+    memset(b->cut, 0, b->nvalues * sizeof *b->cut);
+    for (uint32_t at; (at = walk_once(b, noperands, class, group)) != AP_NONE;) {
+        if (class == NO_CLASS)
+            return false;
+        ap_body_cut(b, &b->node[at], b->choice[at].letter == AP_RULE_NONE);
+    }
+    return true;
+}
+
+static bool cuts_anything(const body *b)
+{
+    for (uint32_t v = 0; v < b->nvalues; v++) {
+        if (b->cut[v] && b->flow[v] >= FLOW_PARTIAL)
+            return true;
+    }
+    return false;
+}
+
+/* What splitting the class of letter l means: its kind, and for kind INNER what each result is. */
+static void set_kind(body *b, const ap_node_info *node, uint32_t class, int l, ap_rule *out)
 {
     static const ap_letter_kind of_partial[AP_PARTIAL_COUNT] = {
         [AP_PARTIAL_SUM] = AP_LETTER_SUM, [AP_PARTIAL_MAX] = AP_LETTER_MAX, [AP_PARTIAL_MIN] = AP_LETTER_MIN};
-    if (!walk(b, noperands, class, 0, NULL))
-        return AP_LETTER_WHOLE;
     uint32_t count[FLOW_PARTIAL + AP_PARTIAL_COUNT] = {0};
-    for (uint32_t k = 0; k < b->nyields; k++)
-        count[b->yield[k] == AP_NONE ? FLOW_NONE : b->flow[b->yield[k]]]++;
-    if (b->nyields == 0)
-        return AP_LETTER_WHOLE;
-    for (int p = 0; p < AP_PARTIAL_COUNT; p++) {
-        if (count[FLOW_PARTIAL + p] == b->nyields)
-            return of_partial[p];
+    out->kind[l] = AP_LETTER_WHOLE;
+    if (b->nyields == 0 || !walk(b, node->nin, class, 0))
+        return;
+    for (uint32_t k = 0; k < b->nyields; k++) {
+        uint8_t flow = ap_body_flow(b, b->yield[k]);
+        count[flow]++;
+        out->result_partial[k][l] = flow < FLOW_PARTIAL ? AP_RULE_NONE : (int8_t)(flow - FLOW_PARTIAL);
     }
+    bool cut = cuts_anything(b);
     /* Results without the letter are computed alike everywhere. */
-    bool parallel = count[FLOW_SPLIT] > 0 && count[FLOW_SPLIT] + count[FLOW_NONE] == b->nyields;
-    return parallel ? AP_LETTER_PARALLEL : AP_LETTER_WHOLE;
+    if (!cut && count[FLOW_SPLIT] + count[FLOW_NONE] == b->nyields) {
+        out->kind[l] = count[FLOW_SPLIT] ? AP_LETTER_PARALLEL : AP_LETTER_WHOLE;
+        return;
+    }
+    for (int p = 0; p < AP_PARTIAL_COUNT && !cut; p++) {
+        if (count[FLOW_PARTIAL + p] == b->nyields) {
+            out->kind[l] = of_partial[p];
+            return;
+        }
+    }
+    if (node->nin > 0)
+        out->kind[l] = AP_LETTER_INNER;
 }
 
 static bool group_passes(body *b, uint32_t noperands, uint32_t group)
 {
-    if (!walk(b, noperands, NO_CLASS, group, NULL))
+    if (!walk(b, noperands, NO_CLASS, group))
         return false;
     for (uint32_t k = 0; k < b->nyields; k++) {
         if (b->yield[k] == AP_NONE || b->flow[b->yield[k]] != FLOW_PARTIAL + AP_PARTIAL_SUM)
@@ -358,7 +390,7 @@ void rule_composite(const ap_module *m, ap_node n, ap_rule *out)
     body_init(&b, m, n);
     number_letters(&b, node, out, root);
     for (int l = 0; l < out->nletters; l++)
-        out->kind[l] = class_kind(&b, node->nin, root[l]);
+        set_kind(&b, node, root[l], l, out);
     for (uint32_t i = 0; i < node->nin && i < 32 && out->ngroups < 4; i++) {
         if (group_passes(&b, node->nin, 1u << i))
             out->group[out->ngroups++] = 1u << i;
@@ -374,13 +406,28 @@ void rule_composite(const ap_module *m, ap_node n, ap_rule *out)
 typedef struct placement {
     AP_VEC(ap_value) value;
     AP_VEC(ap_sharding) sharding;
+    AP_VEC(ap_inner) inner;
 } placement;
+
+/* What every node of the body does on every axis, and which values are completed there. */
+typedef struct walked {
+    ap_choice *choice;  /* [axis * nnodes + node] */
+    uint8_t *completed; /* [value]: bit per axis */
+} walked;
 
 static bool place_body(const ap_module *m, ap_node n, ap_mesh mesh, const ap_assign *assign, ap_arena *arena,
                        placement *out);
 
-static bool place_node(const ap_module *m, const body_node *bn, ap_mesh mesh, const ap_assign *assign, ap_arena *arena,
-                       placement *out)
+static ap_sharding completed_sharding(const ap_module *m, ap_sharding s, uint8_t axes)
+{
+    ap_sharding_info info = *ap_sharding_get(m->ctx, s);
+    for (int k = 0; k < AP_PARTIAL_COUNT; k++)
+        info.partial[k] &= (uint8_t)~axes;
+    return ap_sharding_intern(m->ctx, &info);
+}
+
+static bool place_node(const ap_module *m, const body_node *bn, ap_mesh mesh, const ap_assign *assign,
+                       const uint8_t *completed, ap_arena *arena, placement *out)
 {
     ap_strategy s;
     if (!ap_rule_apply(m, &bn->rule, mesh, assign, arena, &s))
@@ -391,20 +438,31 @@ static bool place_node(const ap_module *m, const body_node *bn, ap_mesh mesh, co
     for (uint32_t k = 0; k < node->nout; k++) {
         ap_vec_push(arena, &out->value, node->out[k]);
         ap_vec_push(arena, &out->sharding, s.result[k]);
+        uint8_t axes = completed[bn->out[k]];
+        if (axes)
+            ap_vec_push(arena, &out->inner,
+                        (ap_inner){node->out[k], s.result[k], completed_sharding(m, s.result[k], axes)});
     }
     return true;
 }
 
-/* What every node of the body does on every axis: choice[axis * nnodes + node]. */
 static bool walk_axes(body *b, const ap_node_info *node, const ap_mesh_info *mesh, const ap_assign *assign,
-                      const ap_rule *rule, const uint32_t *root, ap_choice *choice)
+                      const ap_rule *rule, const uint32_t *root, walked *out)
 {
+    out->choice = AP_NEW_ARRAY(&b->arena, ap_choice, (size_t)mesh->naxes * b->nnodes);
+    out->completed = AP_NEW_ARRAY(&b->arena, uint8_t, b->nvalues);
     for (int a = 0; a < mesh->naxes; a++) {
         const ap_choice *c = &assign->axis[a];
         uint32_t class = c->letter == AP_RULE_NONE ? NO_CLASS : root[c->letter];
         uint32_t group = c->group == AP_RULE_NONE ? 0 : rule->group[c->group];
-        if (!walk(b, node->nin, class, group, choice + (size_t)a * b->nnodes))
+        if (!walk(b, node->nin, class, group))
             return false;
+        for (uint32_t i = 0; i < b->nnodes; i++)
+            out->choice[(size_t)a * b->nnodes + i] = b->choice[i];
+        for (uint32_t v = 0; v < b->nvalues; v++) {
+            if (b->cut[v] && b->flow[v] >= FLOW_PARTIAL)
+                out->completed[v] |= (uint8_t)(1u << a);
+        }
     }
     return true;
 }
@@ -417,34 +475,36 @@ static bool place_body(const ap_module *m, ap_node n, ap_mesh mesh, const ap_ass
     uint32_t root[AP_MAX_LETTERS] = {0};
     ap_rule rule;
     ap_strategy unused;
+    walked w;
     body b;
     body_init(&b, m, n);
     ap_rule_get(m, n, &b.arena, &rule);
     ap_rule again = rule; /* the same numbering once more, for the roots */
     again.nletters = 0;
     number_letters(&b, node, &again, root);
-    ap_choice *choice = AP_NEW_ARRAY(&b.arena, ap_choice, (size_t)mi->naxes * b.nnodes);
-    bool ok = ap_rule_apply(m, &rule, mesh, assign, &b.arena, &unused) &&
-              walk_axes(&b, node, mi, assign, &rule, root, choice);
+    bool ok =
+        ap_rule_apply(m, &rule, mesh, assign, &b.arena, &unused) && walk_axes(&b, node, mi, assign, &rule, root, &w);
     for (uint32_t i = 0; i < b.nnodes && ok; i++) {
         ap_assign inner;
         memset(&inner, 0, sizeof inner);
         for (int a = 0; a < mi->naxes; a++)
-            inner.axis[a] = choice[(size_t)a * b.nnodes + i];
-        ok = place_node(m, &b.node[i], mesh, &inner, arena, out);
+            inner.axis[a] = w.choice[(size_t)a * b.nnodes + i];
+        ok = place_node(m, &b.node[i], mesh, &inner, w.completed, arena, out);
     }
     body_deinit(&b);
     return ok;
 }
 
 bool ap_rule_apply_body(const ap_module *m, ap_node n, ap_mesh mesh, const ap_assign *assign, ap_arena *arena,
-                        uint32_t *out_count, ap_value **out_value, ap_sharding **out_sharding)
+                        ap_rule_body *out)
 {
     placement p;
     memset(&p, 0, sizeof p);
     bool ok = place_body(m, n, mesh, assign, arena, &p);
-    *out_count = p.value.len;
-    *out_value = p.value.at;
-    *out_sharding = p.sharding.at;
+    *out = (ap_rule_body){.nvalues = p.value.len,
+                          .ninner = p.inner.len,
+                          .value = p.value.at,
+                          .sharding = p.sharding.at,
+                          .inner = p.inner.at};
     return ok;
 }

@@ -386,12 +386,9 @@ static void scatter_node(scatterer *s, ap_node n)
     for (uint32_t k = 0; k < ap_node_at(s->m, n)->nout; k++)
         set_sharding(s->m, ap_node_at(s->m, n)->out[k], st.result[k]);
     if (ap_node_at(s->m, n)->body != AP_NONE) {
-        uint32_t count;
-        ap_value *value;
-        ap_sharding *sharding;
-        assert_true(ap_rule_apply_body(s->m, n, s->mesh, &assign, &s->ctx->arena, &count, &value, &sharding));
-        for (uint32_t i = 0; i < count; i++)
-            set_sharding(s->m, value[i], sharding[i]);
+        ap_rule_body body;
+        assert_true(ap_rule_apply_body(s->m, n, s->mesh, &assign, &s->ctx->arena, &body));
+        ap_rule_write_body(s->m, n, &body);
     }
     ap_vec_push(&s->ctx->arena, &s->order, n);
 }
