@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds autopar twice (debug with sanitizers, release) and runs every test.
+# Builds autopar twice (debug with sanitizers, release), runs every test, installs it and uses what was installed.
 #   ./test.sh            everything
 #   ./test.sh quick      debug build and unit tests only
 # AUTOPAR_DATA names a folder with models and ONNX backend tests (default ../shared); tests that need what is
@@ -19,3 +19,4 @@ ctest --test-dir build/debug --output-on-failure
 cmake --preset release >/dev/null
 cmake --build --preset release
 build/venv/bin/python -m pytest -q -ra -p no:cacheprovider tests
+./scripts/package.sh

@@ -6,26 +6,18 @@ static const char cmake[] =
     "cmake_minimum_required(VERSION 3.16)\n"
     "project(@ C)\n"
     "\n"
-    "# The runtime: autopar_rt.h and libautopar_rt.a, from an installation of autopar (-DCMAKE_PREFIX_PATH=...).\n"
-    "find_path(AUTOPAR_INCLUDE_DIR autopar_rt.h REQUIRED)\n"
-    "find_library(AUTOPAR_RT_LIBRARY autopar_rt REQUIRED)\n"
-    "find_package(Threads REQUIRED)\n"
-    "find_package(PkgConfig REQUIRED)\n"
-    "find_library(DNNL_LIBRARY dnnl REQUIRED)\n"
-    "find_library(GOMP_LIBRARY NAMES gomp libgomp.so.1 REQUIRED)\n"
-    "pkg_check_modules(CJSON REQUIRED libcjson)\n"
+    "# The runtime, from an installation of autopar (-DCMAKE_PREFIX_PATH=...).\n"
+    "find_package(autopar REQUIRED)\n"
     "\n"
     "set(AUTOPAR_MARCH native CACHE STRING \"processor to compile for\")\n"
     "add_library(@ STATIC program.c kernels.c)\n"
     "set_target_properties(@ PROPERTIES C_EXTENSIONS OFF)\n"
     "target_compile_options(@ PRIVATE -march=${AUTOPAR_MARCH}$)\n"
-    "target_include_directories(@ PUBLIC ${CMAKE_CURRENT_SOURCE_DIR} PRIVATE ${AUTOPAR_INCLUDE_DIR})\n"
-    "target_link_libraries(@ PUBLIC ${AUTOPAR_RT_LIBRARY} ${DNNL_LIBRARY} ${GOMP_LIBRARY} ${CJSON_LINK_LIBRARIES}\n"
-    "                      Threads::Threads m)\n"
+    "target_include_directories(@ PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})\n"
+    "target_link_libraries(@ PUBLIC autopar::rt)\n"
     "\n"
     "# Beside the weights, where it looks for them.\n"
     "add_executable(model main.c)\n"
-    "target_include_directories(model PRIVATE ${AUTOPAR_INCLUDE_DIR})\n"
     "target_link_libraries(model PRIVATE @)\n"
     "set_target_properties(model PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})\n";
 
@@ -34,8 +26,9 @@ static const char pc[] = "prefix=${pcfiledir}\n"
                          "Name: @\n"
                          "Description: a model compiled by autopar\n"
                          "Version: 1\n"
+                         "Requires: autopar_rt\n"
                          "Cflags: -I${prefix}\n"
-                         "Libs: -L${prefix} -l@";
+                         "Libs: -L${prefix} -l@\n";
 
 /* @ is the name; a $ that no { follows is the list of flags. */
 static void print_template(const ap_emit *e, ap_text *t, const char *s)
@@ -61,10 +54,6 @@ ap_status ap_emit_build_files(const ap_emit *e)
     AP_TRY(ap_emit_file(e, "CMakeLists.txt", &t));
     ap_text_init(&t, &e->ctx->scratch);
     print_template(e, &t, pc);
-#define X(library) ap_text_add(&t, " " library);
-    AP_C_LIBRARIES(X)
-#undef X
-    ap_text_add(&t, "\n");
     ap_text_init(&file, &e->ctx->scratch);
     ap_text_addf(&file, "%s.pc", e->opt->name);
     return ap_emit_file(e, ap_text_str(&file), &t);

@@ -16,7 +16,7 @@
 
 /* In the order of the link line, after libNAME.a. */
 #define AP_C_LIBRARIES(X)                                                                                              \
-    X("-lautopar_rt")                                                                                                  \
+    X("-l:libautopar_rt.a")                                                                                            \
     X("-ldnnl")                                                                                                        \
     X("-lgomp")                                                                                                        \
     X("-lcjson")                                                                                                       \

@@ -1,4 +1,4 @@
-/* dump: a plan as text or JSON, or the program in one of its states as IR. */
+/* dump: a plan as text, JSON or a graph, or the program in one of its states as IR. */
 #include "driver/commands.h"
 
 #include "driver/plan_file.h"
@@ -71,6 +71,8 @@ static ap_status dump_plan(ap_ctx *ctx, const ap_options *opt, const char *forma
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--state: a plan holds states planned, explicit and local");
     if (strcmp(format, "ir") == 0)
         return print_lowered(ctx, f.m, &f.cluster, "model", state);
+    if (strcmp(format, "dot") == 0)
+        return ap_dump_dot(ctx, f.m, &f.cluster, f.model, opt->verbose > 0);
     const char *text;
     AP_TRY(ap_plan_report(ctx, f.m, &f.cluster, &f.result, f.model, f.digest, &text));
     fputs(text, stdout);
@@ -97,6 +99,8 @@ static ap_status dump_model(ap_ctx *ctx, const ap_options *opt, const char *form
         return print_lowered(ctx, job->m, &job->planning.cluster, text, state);
     }
     const char *slash = strrchr(opt->subject, '/');
+    if (strcmp(format, "dot") == 0)
+        return ap_dump_dot(ctx, job->m, &job->planning.cluster, slash ? slash + 1 : opt->subject, opt->verbose > 0);
     AP_TRY(ap_plan_report(ctx, job->m, &job->planning.cluster, &job->result, slash ? slash + 1 : opt->subject,
                           job->digest, &text));
     fputs(text, stdout);
@@ -109,8 +113,9 @@ ap_status ap_cmd_dump(ap_ctx *ctx, const ap_options *opt)
     struct stat st;
     bool plan = (end && strcmp(end, ".json") == 0) || (stat(opt->subject, &st) == 0 && S_ISDIR(st.st_mode));
     const char *format = opt->format ? opt->format : plan ? "text" : "ir";
-    if (strcmp(format, "text") != 0 && strcmp(format, "json") != 0 && strcmp(format, "ir") != 0)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--format: text, json or ir, not '%s'", format);
+    if (strcmp(format, "text") != 0 && strcmp(format, "json") != 0 && strcmp(format, "ir") != 0 &&
+        strcmp(format, "dot") != 0)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--format: text, json, ir or dot, not '%s'", format);
     if (opt->state && strcmp(format, "ir") != 0)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--state belongs to --format ir");
     if (plan)

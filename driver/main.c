@@ -1,27 +1,16 @@
 /* autopar: arguments in, exit code out. Every diagnostic is printed here and nowhere else. */
 #include "driver/commands.h"
 
+#include "driver/json.h"
+
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-
-static ap_status run_help(ap_ctx *ctx, const ap_options *opt)
-{
-    if (!opt->subject) {
-        ap_help_print(stdout, AP_CMD_COUNT);
-        return AP_OK;
-    }
-    for (int c = 0; c < AP_CMD_COUNT; c++)
-        if (strcmp(ap_command_str((ap_command)c), opt->subject) == 0) {
-            ap_help_print(stdout, (ap_command)c);
-            return AP_OK;
-        }
-    return ap_fail(ctx, AP_ERR_USAGE, 0, "unknown command '%s' (see `autopar help`)", opt->subject);
-}
 
 static void print_version(void)
 {
     printf("autopar %s\ntargets: cpu; code generators: c; communicators: local\nlibraries: protobuf-c, GLPK, oneDNN, "
-           "cJSON, xxHash\n",
+           "cJSON, xxHash, libyaml\n",
            AP_VERSION);
 }
 
@@ -30,7 +19,7 @@ static ap_status run(ap_ctx *ctx, int argc, char **argv)
     static ap_status (*const commands[AP_CMD_COUNT])(ap_ctx *, const ap_options *) = {
         [AP_CMD_COMPILE] = ap_cmd_compile, [AP_CMD_PLAN] = ap_cmd_plan, [AP_CMD_RUN] = ap_cmd_run,
         [AP_CMD_CHECK] = ap_cmd_check,     [AP_CMD_DUMP] = ap_cmd_dump, [AP_CMD_INFO] = ap_cmd_info,
-        [AP_CMD_HELP] = run_help,
+        [AP_CMD_OPS] = ap_cmd_ops,         [AP_CMD_HELP] = ap_cmd_help,
     };
     ap_options opt;
     AP_TRY(ap_options_parse(ctx, argc, argv, &opt));
@@ -53,19 +42,24 @@ static ap_status run_guarded(ap_ctx *ctx, int argc, char **argv)
         fputs("autopar: out of memory\n", stderr);
         return AP_ERR_ENV;
     }
-    return run(ctx, argc, argv);
+    ap_json_use(ctx);
+    ap_status s = run(ctx, argc, argv);
+    for (uint32_t i = 0; i < ctx->diags.len; i++)
+        fprintf(stderr, "autopar: %s\n", ap_diag_str(ctx, &ctx->diags.at[i]));
+    return s;
 }
 
 int main(int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN); /* a file that may grow no further is an error of write like a full disk */
     ap_ctx *ctx = ap_ctx_create();
     if (!ctx) {
         fputs("autopar: out of memory\n", stderr);
         return AP_ERR_ENV;
     }
     ap_status s = run_guarded(ctx, argc, argv);
-    for (uint32_t i = 0; i < ctx->diags.len; i++)
-        fprintf(stderr, "autopar: %s\n", ap_diag_str(ctx, &ctx->diags.at[i]));
+    ctx->on_oom = NULL;
+    ap_json_use(NULL);
     if (fflush(stdout) != 0 && s == AP_OK) {
         fputs("autopar: cannot write to standard output\n", stderr);
         s = AP_ERR_ENV;

@@ -1,4 +1,4 @@
-/* Parsing the command line, and its help: both read the two tables below. */
+/* Parsing the command line, and its help: both read the two tables below, as do manual and completion (cmd_help.c). */
 #include "driver/options.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #define BIT(c) (1u << AP_CMD_##c)
 #define PLANNING (BIT(COMPILE) | BIT(PLAN) | BIT(RUN) | BIT(DUMP))
 #define IMPORTING (PLANNING | BIT(INFO))
-#define EVERYWHERE 0xffffu
+#define EVERYWHERE 0xffffffu
 
 typedef enum option_kind { FLAG, COUNT, TEXT, LIST } option_kind;
 
@@ -27,8 +27,10 @@ static const struct option_row {
     {"output", 'o', "PATH", TEXT, OPT(output), BIT(COMPILE) | BIT(PLAN),
      "compile: folder to make; plan: file to write"},
     {"devices", 0, "N", TEXT, OPT(devices), PLANNING, "CPU devices of this machine (default 1)"},
-    {"cluster", 0, "PRESET[:HOSTS[xDEVICES]]", TEXT, OPT(cluster), PLANNING, "plan for a described machine instead"},
-    {"mesh", 0, "N|NAME=N", TEXT, OPT(mesh), PLANNING, "the mesh, one axis (default: all devices, named x)"},
+    {"cluster", 0, "FILE|PRESET[:HOSTS[xDEVICES]]", TEXT, OPT(cluster), PLANNING,
+     "plan for a machine described in a YAML file, or known by name"},
+    {"mesh", 0, "auto|AxB[xC]|name=A,name=B", TEXT, OPT(mesh), PLANNING,
+     "axes of the mesh (auto: one, or hosts x devices of a host)"},
     {"memory", 0, "BYTES", TEXT, OPT(memory), PLANNING, "limit per device: 16GB, 512MiB, 100000"},
     {"pin", 0, "FILE", TEXT, OPT(pin), PLANNING,
      "shardings to keep: `value PATTERN SHARDING`, `value PATTERN forbid AXIS`"},
@@ -37,6 +39,9 @@ static const struct option_row {
     {"time-limit", 0, "S", TEXT, OPT(time_limit), PLANNING,
      "seconds for the solver; the plan then depends on the machine"},
     {"dim", 0, "NAME=SIZE", LIST, OPT(dim), IMPORTING, "size of a symbolic dimension; may be repeated"},
+    {"batch", 0, "N", TEXT, OPT(batch), IMPORTING, "size of the whole batch"},
+    {"batch-dim", 0, "NAME|INPUT:AXIS", TEXT, OPT(batch_dim), IMPORTING,
+     "which dimension --batch binds (default: axis 0 of all inputs, or named batch or N)"},
     {"shapes-from", 0, "DIR", TEXT, OPT(shapes_from), IMPORTING,
      "take input shapes from an ONNX test data set (input_0.pb, ...)"},
     {"name", 0, "PREFIX", TEXT, OPT(name), BIT(COMPILE), "prefix of the C API (default: from the file name)"},
@@ -55,7 +60,9 @@ static const struct option_row {
     {"data", 0, "DIR", TEXT, OPT(data), BIT(CHECK), "an ONNX test data set: input_I.pb, output_I.pb"},
     {"rtol", 0, "X", TEXT, OPT(rtol), BIT(CHECK), "relative tolerance (default 1e-3)"},
     {"atol", 0, "X", TEXT, OPT(atol), BIT(CHECK), "absolute tolerance (default 1e-5)"},
-    {"format", 0, "text|json|ir", TEXT, OPT(format), BIT(DUMP), "what to print (default text; a model: ir)"},
+    {"format", 0, "text|json|ir|dot", TEXT, OPT(format), BIT(DUMP), "what to print (default text; a model: ir)"},
+    {"format", 0, "text|md", TEXT, OPT(format), BIT(OPS), "how to print (default text)"},
+    {"tables", 0, "PART", TEXT, OPT(tables), BIT(HELP), NULL}, /* not shown: see cmd_help.c */
     {"state", 0, "NAME", TEXT, OPT(state), BIT(DUMP), "imported, normal, planned, explicit or local"},
     {"json", 0, NULL, FLAG, OPT(json), EVERYWHERE, "print one JSON object"},
     {"verbose", 'v', NULL, COUNT, OPT(verbose), EVERYWHERE, "say more"},
@@ -75,6 +82,7 @@ static const struct command_row {
     [AP_CMD_CHECK] = {"check", "DIR --data TEST_DATA_SET_DIR", "run and compare: |a-b| <= atol + rtol*|b|"},
     [AP_CMD_DUMP] = {"dump", "DIR|PLAN.json|MODEL.onnx", "print the plan, or the program in one of its states"},
     [AP_CMD_INFO] = {"info", "MODEL.onnx", "operators, shapes, parameters, FLOPs, bytes"},
+    [AP_CMD_OPS] = {"ops", "", "operators: which of ONNX are understood, and the core that they become"},
     [AP_CMD_HELP] = {"help", "[COMMAND]", "this text, or that of one command"},
 };
 
@@ -102,21 +110,45 @@ void ap_help_print(FILE *f, ap_command command)
                    "4 the environment failed (file, memory, disk, peer); 70 a bug of ours\n");
         return;
     }
-    fprintf(f, "usage: autopar %s %s [options]\n%s\n\noptions:\n", commands[command].name, commands[command].subject,
-            commands[command].help);
+    fprintf(f, "usage: autopar %s%s%s [options]\n%s\n\noptions:\n", commands[command].name,
+            *commands[command].subject ? " " : "", commands[command].subject, commands[command].help);
     for (size_t i = 0; i < NOPTIONS; i++)
-        if (options[i].commands >> command & 1)
+        if (options[i].help && options[i].commands >> command & 1)
             print_option(f, &options[i]);
+}
+
+bool ap_option_text_at(uint32_t i, ap_option_text *out)
+{
+    if (i >= NOPTIONS)
+        return false;
+    *out =
+        (ap_option_text){options[i].name, options[i].letter, options[i].argument, options[i].help, options[i].commands};
+    return true;
+}
+
+const char *ap_command_subject(ap_command c)
+{
+    return commands[c].subject;
+}
+
+const char *ap_command_help(ap_command c)
+{
+    return commands[c].help;
 }
 
 /* ---- parsing ---- */
 
-static const struct option_row *find_option(const char *name, size_t n, char letter)
+/* The row of this command, if it has one; else one of another. */
+static const struct option_row *find_option(ap_command command, const char *name, size_t n, char letter)
 {
-    for (size_t i = 0; i < NOPTIONS; i++)
-        if (letter ? options[i].letter == letter : (strlen(options[i].name) == n && !strncmp(options[i].name, name, n)))
-            return &options[i];
-    return NULL;
+    const struct option_row *found = NULL;
+    for (size_t i = 0; i < NOPTIONS; i++) {
+        const struct option_row *o = &options[i];
+        bool same = letter ? o->letter == letter : strlen(o->name) == n && strncmp(o->name, name, n) == 0;
+        if (same && (!found || o->commands >> command & 1))
+            found = o;
+    }
+    return found;
 }
 
 static void store(ap_ctx *ctx, ap_options *out, const struct option_row *o, const char *value)
@@ -143,7 +175,8 @@ static ap_status parse_option(ap_ctx *ctx, int argc, char **argv, int *i, ap_opt
     const char *s = argv[*i];
     bool is_long = s[1] == '-';
     size_t n = strcspn(s, "=");
-    const struct option_row *o = is_long ? find_option(s + 2, n - 2, 0) : find_option(NULL, 0, s[1]);
+    const struct option_row *o =
+        is_long ? find_option(out->command, s + 2, n - 2, 0) : find_option(out->command, NULL, 0, s[1]);
     if (!o || (!is_long && s[2]))
         return ap_fail(ctx, AP_ERR_USAGE, 0, "unknown option '%.*s'", (int)n, s);
     if (!(o->commands >> out->command & 1))
@@ -185,6 +218,8 @@ ap_status ap_options_parse(ap_ctx *ctx, int argc, char **argv, ap_options *out)
     for (; i < argc; i++) {
         if (argv[i][0] == '-' && argv[i][1]) {
             AP_TRY(parse_option(ctx, argc, argv, &i, out));
+        } else if (!*commands[out->command].subject) {
+            return ap_fail(ctx, AP_ERR_USAGE, 0, "'%s' takes no '%s'", commands[out->command].name, argv[i]);
         } else if (out->subject) {
             return ap_fail(ctx, AP_ERR_USAGE, 0, "one %s is expected, '%s' is too much", commands[out->command].subject,
                            argv[i]);
@@ -194,7 +229,7 @@ ap_status ap_options_parse(ap_ctx *ctx, int argc, char **argv, ap_options *out)
     }
     if (out->help || out->version || out->command == AP_CMD_HELP)
         return AP_OK;
-    if (!out->subject)
+    if (!out->subject && *commands[out->command].subject)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "usage: autopar %s %s", commands[out->command].name,
                        commands[out->command].subject);
     return AP_OK;

@@ -11,6 +11,7 @@ typedef enum ap_command {
     AP_CMD_CHECK,
     AP_CMD_DUMP,
     AP_CMD_INFO,
+    AP_CMD_OPS,
     AP_CMD_HELP,
     AP_CMD_COUNT
 } ap_command;
@@ -25,11 +26,11 @@ typedef struct ap_options {
     const char *subject; /* MODEL.onnx, DIR or PLAN.json; help: a command or NULL */
     const char *output;  /* -o */
     const char *devices, *cluster, *mesh, *memory, *pin, *plan, *split, *time_limit;
-    const char *shapes_from;
+    const char *shapes_from, *batch, *batch_dim;
     ap_option_list dim;
     const char *target, *codegen, *march, *name, *weights;
     const char *data, *rtol, *atol;
-    const char *format, *state;
+    const char *format, *state, *tables;
     ap_option_list input;
     const char *output_dir, *repeat;
     bool emit_only, force, json, quiet, profile, check_passes, help, version;
@@ -42,6 +43,18 @@ ap_status ap_options_parse(ap_ctx *ctx, int argc, char **argv, ap_options *out);
 const char *ap_command_str(ap_command c);
 /* Help of one command, or of all when `command` is AP_CMD_COUNT. */
 void ap_help_print(FILE *f, ap_command command);
+
+/* A row of the table of options, for manual and completion. */
+typedef struct ap_option_text {
+    const char *name;
+    char letter;          /* 0: none */
+    const char *argument; /* NULL for flags */
+    const char *help;     /* NULL: not shown to users */
+    uint32_t commands;    /* bit per command */
+} ap_option_text;
+bool ap_option_text_at(uint32_t i, ap_option_text *out);
+const char *ap_command_subject(ap_command c); /* "" when it takes none */
+const char *ap_command_help(ap_command c);
 
 /* Values of options; each reports what does not parse. */
 ap_status ap_option_int(ap_ctx *ctx, const char *option, const char *text, int64_t lo, int64_t hi, int64_t *out);

@@ -26,6 +26,9 @@ extern "C" {
 /* Raised when tables or functions change their meaning; aprt_open refuses a program made for another one. */
 #define APRT_ABI 1u
 
+/* All that this file declares is seen outside of a shared library; the rest of the runtime is hidden. */
+#pragma GCC visibility push(default)
+
 #define APRT_HIDDEN __attribute__((visibility("hidden")))
 #define APRT_MAX_RANK 8
 #define APRT_MAX_AXES 6
@@ -465,6 +468,8 @@ void aprt_tensor_free(aprt_tensor *t);
 /* Written beside their final names and renamed. bf16 becomes NumPy's |V2. */
 int aprt_npy_write(const char *path, const aprt_port *port, const void *data, aprt_failure *why);
 int aprt_proto_write(const char *path, const aprt_port *port, const void *data, aprt_failure *why);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

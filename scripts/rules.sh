@@ -9,7 +9,7 @@ complain() {
     bad=1
 }
 
-sources=$(find ir frontend passes backend runtime driver tests -name '*.[ch]')
+sources=$(find ir frontend passes backend runtime driver tests examples -name '*.[ch]')
 
 # shellcheck disable=SC2086 # a list of files without blanks
 clang-format --dry-run --Werror $sources || complain "run clang-format -i on the files above"
@@ -40,7 +40,7 @@ long=$(wc -l $sources | awk '$2 != "total" && $1 > 900 { print $2 }')
 [ -z "$long" ] || complain "over 900 lines: $long"
 
 # What goes into output, or is linked with it, is MIT.
-for f in runtime/*.[ch]; do
+for f in runtime/*.[ch] ir/op/pointwise.def examples/*/*.c; do
     head -2 "$f" | grep -q 'SPDX-License-Identifier: MIT' || complain "$f: no MIT SPDX line"
 done
 exit $bad
