@@ -363,6 +363,102 @@ static void pinned_view_holds_its_operand(void **unused)
     ap_ctx_release(ctx);
 }
 
+/* Composites that are cut where their strategy asks for it: softmax, a norm with its statistics, attention. */
+static const char *const cut[] = {
+    "state normal\nfunc @f(%x: f32[4,8]) -> f32[4,8] {\n"
+    "  %p = composite softmax(%x) : f32[4,8] {\n    %m = reduce max %x {ab->a1} : f32[4,1]\n"
+    "    %d = sub %x, %m : f32[4,8]\n    %e = exp %d : f32[4,8]\n    %z = reduce sum %e {ab->a1} : f32[4,1]\n"
+    "    %q = div %e, %z : f32[4,8]\n    yield %q }\n  %r = relu %p : f32[4,8]\n  ret %r }\n",
+    "state normal\nparam @g : f32[8] data(splat 0.5)\nfunc @f(%x: f32[4,8]) -> f32[4,8], f32[4,1] {\n"
+    "  %n, %i = composite norm(%x, @g) : f32[4,8], f32[4,1] {\n    %k = constant splat 0.125 : f32[]\n"
+    "    %h = constant splat 1 : f32[]\n    %s = reduce sum %x {ab->a1} : f32[4,1]\n"
+    "    %m = mul %s, %k : f32[4,1]\n    %d = sub %x, %m : f32[4,8]\n    %q = mul %d, %d : f32[4,8]\n"
+    "    %v = reduce sum %q {ab->a1} : f32[4,1]\n    %w = mul %v, %k : f32[4,1]\n    %t = add %w, %h : f32[4,1]\n"
+    "    %u = rsqrt %t : f32[4,1]\n    %o = mul %d, %u : f32[4,8]\n    %y = mul %o, @g : f32[4,8]\n"
+    "    yield %y, %u }\n  ret %n, %i }\n",
+    "state normal\nfunc @f(%q: f32[4,4.4], %k: f32[8,4.4], %v: f32[8,4.4]) -> f32[4,4.4] {\n"
+    "  %a = composite attention(%q, %k, %v) : f32[4,4.4] {\n"
+    "    %s = contract %q, %k {s(hd),t(hd)->hst} : f32[4,4,8]\n    %m = reduce max %s {hst->hs1} : f32[4,4,1]\n"
+    "    %d = sub %s, %m : f32[4,4,8]\n    %e = exp %d : f32[4,4,8]\n    %z = reduce sum %e {hst->hs1} : f32[4,4,1]\n"
+    "    %p = div %e, %z : f32[4,4,8]\n    %u = contract %p, %v {hst,t(hd)->s(hd)} : f32[4,4.4]\n"
+    "    yield %u }\n  %r = neg %a : f32[4,4.4]\n  ret %r }\n",
+};
+
+static uint32_t count_reshards(const ap_module *m, ap_block block, bool inside)
+{
+    const ap_block_info *b = ap_block_at(m, block);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->nodes.len; i++) {
+        const ap_node_info *node = ap_node_at(m, b->nodes.at[i]);
+        n += inside && ap_op_get(node->op)->planned;
+        n += node->body != AP_NONE ? count_reshards(m, node->body, true) : 0;
+    }
+    return n;
+}
+
+static void cut_composites_tell_the_truth(void **unused)
+{
+    (void)unused;
+    uint64_t state = 3;
+    int checked = 0, completed = 0;
+    for (size_t i = 0; i < sizeof cut / sizeof cut[0] * 3; i++) {
+        ap_ctx *ctx = ap_ctx_create();
+        const char *text = cut[i / 3];
+        const shape_of_mesh *s = &meshes[i % 3];
+        ap_plan_options opt = {.mesh = mesh_of(ctx, s->naxes, s->size)};
+        tiny_cluster(ap_mesh_size(&opt.mesh), &opt.cluster);
+        ap_module *plain = module_of(ctx, text);
+        ap_tensor *in = draw_inputs(ctx, plain, &state), *expected = outputs_of(ctx, plain, in);
+        ap_planning p;
+        build(ctx, module_of(ctx, text), &opt, &p);
+        uint32_t *choice = AP_NEW_ARRAY(&ctx->arena, uint32_t, p.problem.nnodes);
+        for (int k = 0; k < 60; k++) {
+            int64_t cost, peak;
+            if (!draw_choice(&p.problem, &state, choice, &cost, &peak))
+                continue;
+            check_choice(ctx, text, &opt, choice, true, cost, peak, in, expected);
+            ap_module *m = module_of(ctx, text);
+            build(ctx, m, &opt, &p);
+            assert_ok(ctx, ap_planning_apply(&p, choice));
+            completed += (int)count_reshards(m, m->funcs.at[0].body, false);
+            checked++;
+        }
+        ap_ctx_release(ctx);
+    }
+    assert_true(checked > 300);
+    assert_true(completed > 150);
+}
+
+/* What a cut costs and holds, by hand: 4 rows of 8 split by 2. */
+static void cut_by_hand(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_module *m = module_of(ctx, "mesh @m = [x=2] ranks 0..1\n"
+                                  "func @softmax(%x: f32[4,8] @m[-,x]) -> f32[4,8] @m[-,x] {\n"
+                                  "  %p = composite softmax(%x) : f32[4,8] @m[-,x] {\n"
+                                  "    %m = reduce max %x {ab->a1} : f32[4,1] @m[-,-] max(x)\n"
+                                  "    %mc = reshard %m : f32[4,1] @m[-,-]\n    %d = sub %x, %mc : f32[4,8] @m[-,x]\n"
+                                  "    %e = exp %d : f32[4,8] @m[-,x]\n"
+                                  "    %z = reduce sum %e {ab->a1} : f32[4,1] @m[-,-] sum(x)\n"
+                                  "    %zc = reshard %z : f32[4,1] @m[-,-]\n    %q = div %e, %zc : f32[4,8] @m[-,x]\n"
+                                  "    yield %q }\n"
+                                  "  ret %p }\n");
+    ap_cluster c;
+    ap_plan_result r;
+    tiny_cluster(2, &c);
+    assert_verifies(ctx, m);
+    assert_ok(ctx, ap_plan_evaluate(ctx, m, &c, &r));
+    ap_node n = ap_block_at(m, m->funcs.at[0].body)->nodes.at[0];
+    ap_sharding s = ap_type_get(ctx, ap_value_type(m, ap_node_at(m, n)->out[0])).sharding;
+    /* two launches more than one kernel, two exchanges of 4 numbers; held: four buffers of row statistics, the
+     * exponentials, the result */
+    assert_int_equal(r.compute_ps, ap_cost_node(&c, m, n, &(ap_strategy){&s, &s}) + 2 * c.launch_ps);
+    assert_int_equal(r.communication_ps, 2 * ap_cost_all_reduce(&c.inside, 2, 16));
+    assert_int_equal(r.peak_bytes, 4 * 64 + 64 + 64);
+    ap_ctx_release(ctx);
+}
+
 static double combinations(const ap_problem *p)
 {
     double n = 1;
@@ -420,6 +516,39 @@ static void optimum_is_brute_force(void **unused)
         ap_ctx_release(ctx);
     }
     assert_true(checked >= 20);
+}
+
+/* Long rows, few of them: the planner splits a softmax inside when that is cheaper than to gather the row, and when it
+ * is told to split and has nothing else to split. */
+static void cut_where_it_pays(void **unused)
+{
+    (void)unused;
+    static const char *const norm[] = {"    %m = reduce max %x {ab->a1} : f32[", "    %d = sub %x, %m : f32[",
+                                       "    %e = exp %d : f32["};
+    for (int i = 0; i < 4; i++) {
+        ap_ctx *ctx = ap_ctx_create();
+        int rows = i % 2 ? 3 : 2, columns = i < 2 ? 16384 : 4;
+        ap_text t;
+        ap_text_init(&t, &ctx->arena);
+        ap_text_addf(&t, "state normal\nfunc @f(%%x: f32[%d,%d]) -> f32[%d,%d] {\n", rows, columns, rows, columns);
+        ap_text_addf(&t, "  %%p = composite softmax(%%x) : f32[%d,%d] {\n%s%d,1]\n", rows, columns, norm[0], rows);
+        ap_text_addf(&t, "%s%d,%d]\n%s%d,%d]\n", norm[1], rows, columns, norm[2], rows, columns);
+        ap_text_addf(&t, "    %%z = reduce sum %%e {ab->a1} : f32[%d,1]\n", rows);
+        ap_text_addf(&t, "    %%q = div %%e, %%z : f32[%d,%d]\n    yield %%q }\n  ret %%p }\n", rows, columns);
+        ap_plan_options opt = {.mesh = mesh_of(ctx, 1, (const int32_t[]){2}), .pin_file = "pins"};
+        const ap_pin pins[] = {{"x", "[-,x]", NULL, 1}, {"p", "[-,x]", NULL, 2}};
+        tiny_cluster(2, &opt.cluster);
+        opt.pin = pins;
+        opt.npins = 2;
+        opt.split_force = i == 3;
+        ap_module *m = module_of(ctx, ap_text_str(&t));
+        ap_plan_result r;
+        assert_ok(ctx, ap_pass_plan(ctx, m, &opt, &r));
+        assert_verifies(ctx, m);
+        /* short rows are cheaper whole, unless forced */
+        assert_int_equal(count_reshards(m, m->funcs.at[0].body, false), i == 2 ? 0 : 2);
+        ap_ctx_release(ctx);
+    }
 }
 
 /* ---- pins, force, refusal ---- */
@@ -640,7 +769,10 @@ int main(void)
         cmocka_unit_test(one_device),
         cmocka_unit_test(no_plan_says_why),
         cmocka_unit_test(same_bytes_twice),
+        cmocka_unit_test(cut_composites_tell_the_truth),
+        cmocka_unit_test(cut_by_hand),
         cmocka_unit_test(optimum_is_brute_force),
+        cmocka_unit_test(cut_where_it_pays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
