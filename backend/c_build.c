@@ -113,8 +113,9 @@ static ap_status finish(build *b, pid_t pid, const char *what)
             return ap_fail(b->ctx, AP_ERR_ENV, 0, "%s: lost the process: %s", what, strerror(errno));
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return AP_OK;
-    return ap_fail(b->ctx, AP_ERR_ENV, 0, "%s failed (%s %d):\n%s", what, WIFEXITED(status) ? "exit code" : "signal",
-                   WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status), read_log(b));
+    return ap_fail_more(b->ctx, AP_ERR_ENV, read_log(b), "%s failed (%s %d):", what,
+                        WIFEXITED(status) ? "exit code" : "signal",
+                        WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 }
 
 static ap_status start_compile(build *b, const char *stem, pid_t *out)

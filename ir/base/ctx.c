@@ -75,7 +75,33 @@ ap_loc_info ap_loc_get(const ap_ctx *ctx, ap_loc loc)
     return ctx->locs.at[loc];
 }
 
-static ap_status add_diag(ap_ctx *ctx, ap_status status, ap_loc loc, const char *fmt, va_list args)
+static bool is_control(char c)
+{
+    return (unsigned char)c < ' ' || c == 0x7f;
+}
+
+/* Names of a model stand in messages: they must not make lines, or commands to a terminal. */
+static const char *escape_controls(ap_arena *arena, const char *s)
+{
+    size_t n = 0;
+    for (const char *c = s; *c; c++)
+        n += is_control(*c);
+    if (n == 0)
+        return s;
+    ap_text t;
+    ap_text_init(&t, arena);
+    for (; *s; s++) {
+        if (*s == '\n')
+            ap_text_add(&t, "\\n");
+        else if (is_control(*s))
+            ap_text_addf(&t, "\\x%02x", (unsigned char)*s);
+        else
+            ap_text_add_n(&t, s, 1);
+    }
+    return ap_text_str(&t);
+}
+
+static ap_status add_diag(ap_ctx *ctx, ap_status status, ap_loc loc, const char *more, const char *fmt, va_list args)
 {
     va_list again;
     va_copy(again, args);
@@ -84,7 +110,8 @@ static ap_status add_diag(ap_ctx *ctx, ap_status status, ap_loc loc, const char 
     if (n > 0)
         vsnprintf(text, (size_t)n + 1, fmt, again);
     va_end(again);
-    ap_vec_push(&ctx->arena, &ctx->diags, (ap_diag){.status = status, .loc = loc, .text = text});
+    ap_diag d = {.status = status, .loc = loc, .text = escape_controls(&ctx->arena, text), .more = more};
+    ap_vec_push(&ctx->arena, &ctx->diags, d);
     return status;
 }
 
@@ -92,7 +119,7 @@ ap_status ap_error(ap_ctx *ctx, ap_loc loc, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    ap_status s = add_diag(ctx, AP_ERR_MODEL, loc, fmt, args);
+    ap_status s = add_diag(ctx, AP_ERR_MODEL, loc, NULL, fmt, args);
     va_end(args);
     return s;
 }
@@ -101,7 +128,16 @@ ap_status ap_fail(ap_ctx *ctx, ap_status status, ap_loc loc, const char *fmt, ..
 {
     va_list args;
     va_start(args, fmt);
-    ap_status s = add_diag(ctx, status, loc, fmt, args);
+    ap_status s = add_diag(ctx, status, loc, NULL, fmt, args);
+    va_end(args);
+    return s;
+}
+
+ap_status ap_fail_more(ap_ctx *ctx, ap_status status, const char *more, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    ap_status s = add_diag(ctx, status, 0, more, fmt, args);
     va_end(args);
     return s;
 }
@@ -112,14 +148,16 @@ const char *ap_diag_str(ap_ctx *ctx, const ap_diag *d)
     ap_text t;
     ap_text_init(&t, &ctx->arena);
     if (l.file)
-        ap_text_addf(&t, "%s: ", ap_name_str(ctx, l.file));
+        ap_text_addf(&t, "%s: ", escape_controls(&ctx->arena, ap_name_str(ctx, l.file)));
     if (l.node) {
         ap_text_add(&t, "node ");
         ap_text_add_quoted(&t, ap_name_str(ctx, l.node));
         if (l.op)
-            ap_text_addf(&t, " (%s)", ap_name_str(ctx, l.op));
+            ap_text_addf(&t, " (%s)", escape_controls(&ctx->arena, ap_name_str(ctx, l.op)));
         ap_text_add(&t, ": ");
     }
     ap_text_add(&t, d->text);
+    if (d->more)
+        ap_text_addf(&t, "\n%s", d->more);
     return ap_text_str(&t);
 }

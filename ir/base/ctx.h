@@ -42,7 +42,8 @@ typedef struct ap_loc_info {
 typedef struct ap_diag {
     ap_status status;
     ap_loc loc;
-    const char *text; /* without location and without newline */
+    const char *text; /* one line without location; control characters are escaped, names can hold anything */
+    const char *more; /* lines to be shown below, as they are; or NULL */
 } ap_diag;
 
 typedef struct ap_name_table ap_name_table; /* ir/base/name.c */
@@ -91,7 +92,10 @@ ap_loc_info ap_loc_get(const ap_ctx *ctx, ap_loc loc);
 ap_status ap_error(ap_ctx *ctx, ap_loc loc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 ap_status ap_fail(ap_ctx *ctx, ap_status status, ap_loc loc, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* The line as the user sees it (without newline), in the context's arena. */
+/* With the output of a tool, say, below the message. */
+ap_status ap_fail_more(ap_ctx *ctx, ap_status status, const char *more, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* The line as the user sees it (without newline at the end), in the context's arena. */
 const char *ap_diag_str(ap_ctx *ctx, const ap_diag *d);
 
 #endif

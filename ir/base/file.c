@@ -31,6 +31,7 @@ static const char *map_open(int fd, ap_file *out)
     struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
         return "not a regular file";
+    out->data = (const uint8_t *)"";
     if (st.st_size == 0)
         return NULL;
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);

@@ -7,7 +7,7 @@
 typedef struct ap_file_record ap_file_record;
 
 typedef struct ap_file {
-    const uint8_t *data; /* mapped read-only; NULL when size is 0 */
+    const uint8_t *data; /* mapped read-only; not NULL, even when size is 0 */
     uint64_t size;
     ap_file_record *record;
 } ap_file;
