@@ -276,6 +276,25 @@ static const ap_tensor *constant_indices(ap_legal *l, ap_value indices, int64_t 
     return r;
 }
 
+ap_value ap_emit_index(ap_legal *l, ap_value indices, int64_t n)
+{
+    bool changed;
+    ap_dtype t = ap_dtype_of(l, indices);
+    if (!l->status && !ap_dtype_is_int(t))
+        ap_refuse(l, "indices of %s, not integers", ap_dtype_str(t));
+    const ap_tensor *known = l->status ? NULL : constant_indices(l, indices, n, &changed);
+    if (l->status)
+        return AP_NONE;
+    if (known)
+        return changed ? ap_emit_tensor(l, known) : indices;
+    if (t != AP_I64 && t != AP_I32)
+        indices = ap_emit_cast(l, indices, AP_I64);
+    t = ap_dtype_of(l, indices);
+    ap_value negative = ap_emit2(l, AP_OP_LT, indices, ap_emit_number(l, t, 0));
+    ap_value wrapped = ap_emit2(l, AP_OP_ADD, indices, ap_emit_number(l, t, (double)n));
+    return ap_emit_select(l, negative, wrapped, indices);
+}
+
 /* Rows at equal distances are a slice: 0, the last one, 2..5, reversed. */
 static ap_value gather_as_slice(ap_legal *l, ap_value data, const ap_tensor *t, int axis)
 {
@@ -358,13 +377,5 @@ ap_value ap_emit_gather(ap_legal *l, ap_value data, ap_value indices, int axis)
         return sliced;
     if (n == 1) /* every valid index means the one entry */
         return ap_emit_view(l, data, &r, from);
-    if (t)
-        return gather_letters(l, data, changed ? ap_emit_tensor(l, t) : indices, axis);
-    ap_dtype it = ap_dtype_of(l, indices);
-    if (it != AP_I64 && it != AP_I32)
-        indices = ap_emit_cast(l, indices, AP_I64);
-    it = ap_dtype_of(l, indices);
-    ap_value negative = ap_emit2(l, AP_OP_LT, indices, ap_emit_number(l, it, 0));
-    ap_value wrapped = ap_emit2(l, AP_OP_ADD, indices, ap_emit_number(l, it, (double)n));
-    return gather_letters(l, data, ap_emit_select(l, negative, wrapped, indices), axis);
+    return gather_letters(l, data, ap_emit_index(l, indices, n), axis);
 }

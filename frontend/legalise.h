@@ -124,6 +124,8 @@ ap_value ap_emit_slice(ap_legal *l, ap_value x, const int64_t *start, const int6
 ap_value ap_emit_part(ap_legal *l, ap_value x, int dim, int64_t start, int64_t count);
 ap_value ap_emit_pad(ap_legal *l, ap_value x, const int64_t *lo, const int64_t *hi, ap_value fill);
 ap_value ap_emit_concat(ap_legal *l, int n, const ap_value *x, int dim);
+/* Indices into n entries, made non-negative; known ones are checked. */
+ap_value ap_emit_index(ap_legal *l, ap_value indices, int64_t n);
 ap_value ap_emit_gather(ap_legal *l, ap_value data, ap_value indices, int axis);
 
 /* Composed ones that several operators share (legalise_norm.c, legalise_unary.c). */
@@ -138,7 +140,7 @@ ap_status ap_legalise(ap_legal *l);
 #define AP_LOWERINGS(X) \
     X(unary) X(binary) X(compare_swapped) X(variadic) X(mean) X(pow) X(mod) X(where) X(clip) X(leaky_relu) X(elu) \
     X(hard_sigmoid) X(hard_swish) X(softplus) X(softsign) X(selu) X(celu) X(thresholded_relu) X(prelu) X(mish) \
-    X(swish) X(gelu) X(fast_gelu) X(bias_gelu) X(quick_gelu) X(tan) X(is_nan) X(is_inf) X(cast) X(cast_like) \
+    X(swish) X(gelu) X(fast_gelu) X(bias_gelu) X(quick_gelu) X(tan) X(bitwise_not) X(is_nan) X(is_inf) X(cast) X(cast_like) \
     X(identity) X(dropout) X(shape) X(size) X(constant) X(constant_of_shape) X(range) X(eye_like) X(one_hot) \
     X(trilu) X(matmul) X(fused_matmul) X(gemm) X(einsum) X(softmax) X(layer_norm) X(rms_norm) X(skip_layer_norm) \
     X(reduce) X(arg) X(reshape) X(transpose) X(squeeze) X(unsqueeze) X(flatten) X(expand) X(tile) X(concat) X(split) \

@@ -38,10 +38,7 @@ void ap_lower_gather_elements(ap_legal *l)
         ap_set_out(l, 0, l->status ? AP_NONE : ap_emit_expand(l, data, &k));
         return;
     }
-    ids = ap_emit_cast(l, ids, AP_I64);
-    ap_value negative = ap_emit2(l, AP_OP_LT, ids, ap_emit_number(l, AP_I64, 0));
-    ap_value wrapped = ap_emit2(l, AP_OP_ADD, ids, ap_emit_number(l, AP_I64, (double)n));
-    ids = ap_emit_select(l, negative, wrapped, ids);
+    ids = ap_emit_index(l, ids, n);
     ap_spec *spec = AP_NEW(l->m->arena, ap_spec);
     spec->noperands = 2;
     for (int i = 0; i < s.rank; i++) {
@@ -70,7 +67,7 @@ static ap_value joined_index(ap_legal *l, ap_value ids, const int64_t *extent, i
     for (int i = 0; i < n; i++) {
         ap_value k = ap_emit_cast(l, ap_emit_reshape(l, ap_emit_part(l, ids, d.rank, i, 1), &d), AP_I64);
         ap_value size = ap_emit_splat(l, AP_I64, &(ap_dims){0}, (ap_scalar){.i = extent[i]});
-        k = ap_emit_select(l, ap_emit2(l, AP_OP_LT, k, zero), ap_emit2(l, AP_OP_ADD, k, size), k);
+        k = ap_emit_index(l, k, extent[i]);
         ap_value fits = ap_emit2(l, AP_OP_AND, ap_emit2(l, AP_OP_LE, zero, k), ap_emit2(l, AP_OP_LT, k, size));
         good = i ? ap_emit2(l, AP_OP_AND, good, fits) : fits;
         sum = i ? ap_emit2(l, AP_OP_ADD, ap_emit2(l, AP_OP_MUL, sum, size), k) : k;

@@ -289,6 +289,17 @@ void ap_lower_tan(ap_legal *l)
     ap_set_out(l, 0, ap_emit2(l, AP_OP_DIV, ap_emit1(l, AP_OP_SIN, x), ap_emit1(l, AP_OP_COS, x)));
 }
 
+/* All bits set minus x, with and without a sign. */
+void ap_lower_bitwise_not(ap_legal *l)
+{
+    ap_value x = ap_in(l, 0);
+    ap_dtype t = ap_dtype_of(l, x);
+    if (!l->status && !ap_dtype_is_int(t))
+        ap_refuse(l, "the bits of %s cannot be inverted", ap_dtype_str(t));
+    ap_value ones = l->status ? AP_NONE : ap_emit_cast(l, ap_emit_number(l, AP_I64, -1), t);
+    ap_set_out(l, 0, ap_emit2(l, AP_OP_SUB, ones, x));
+}
+
 /* ---- tests ---- */
 
 void ap_lower_is_nan(ap_legal *l)

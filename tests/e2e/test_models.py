@@ -1,7 +1,12 @@
 """Real models: compiled for 1, 2 and 4 devices by the planner's own choice, they give the outputs of ONNX Runtime that
 are stored beside them."""
 
+import sys
+from pathlib import Path
+
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "frontend"))
 
 # Decomposed transformers and MLPs exported by others. Data sets differ in batch size, so each is compiled for.
 MODELS = [
@@ -24,7 +29,15 @@ MODELS = [
     "ort-megatron-bart-selfattn",
     "ortgo-fanout",
     "onnx2c-mnist-pytorch",
+    "genai-tiny-gpt2-5l",
+    "magika-v3_3",
+    "ort-bert-head",
+    "ort-embedlayernorm3",
+    "ort-whisper-dec-attn",
 ]
+
+# Evaluated in f64, the stored outputs of data set 1 are themselves off by up to 2.4e-4 where the outputs reach 25.
+ATOL = {"rxn-albert-mlm-op13": 1e-4}
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4])
@@ -35,7 +48,7 @@ def test_check(autopar, models, tmp_path, name, devices):
     for data in sets:
         out = tmp_path / data.name
         autopar("compile", models / name / "model.onnx", "-o", out, "--shapes-from", data, "--devices", devices)
-        result = autopar.json("check", out, "--data", data)
+        result = autopar.json("check", out, "--data", data, "--atol", ATOL.get(name, 1e-5))
         assert result["ok"] and result["outputs"], result
 
 
@@ -44,3 +57,26 @@ def test_every_pass_keeps_the_numbers(autopar, models, name):
     """Verifier and evaluator after every pass, on 2 emulated devices, with the stored inputs."""
     data = models / name / "test_data_set_0"
     autopar("plan", models / name / "model.onnx", "--shapes-from", data, "--devices", 2, "--check-passes", "-q")
+
+
+# Their weights are inputs, so that no data lies beside them: ONNX Runtime makes it here.
+@pytest.mark.parametrize("split", [[], ["--split", "force"]])
+@pytest.mark.parametrize("name", ["ort-attention-mask1d", "ort-gpt2-attention-past"])
+def test_without_stored_data(autopar, models, tmp_path, name, split):
+    np, onnx = pytest.importorskip("numpy"), pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from ort_case import write
+
+    rng = np.random.default_rng(3)
+    shape = {"input": (2, 6, 768), "weight": (768, 2304), "bias": (2304,), "past": (2, 2, 12, 3, 64)}
+    feeds = {n: (rng.standard_normal(s) / (20 if n == "weight" else 1)).astype(np.float32) for n, s in shape.items()}
+    feeds["mask_index"] = np.array([6, 4], np.int32)
+    model = onnx.load(models / name / "model.onnx")
+    fed = {i.name for i in model.graph.input} - {t.name for t in model.graph.initializer}
+    write(tmp_path / "data", model, {n: a for n, a in feeds.items() if n in fed})
+    data = tmp_path / "data" / "test_data_set_0"
+    for devices in (1, 2, 4):
+        out = tmp_path / str(devices)
+        autopar("compile", models / name / "model.onnx", "-o", out, "--shapes-from", data, "--devices", devices, *split)
+        result = autopar.json("check", out, "--data", data)
+        assert result["ok"] and result["outputs"], result
