@@ -22,6 +22,23 @@ ap_status ap_file_digest(ap_ctx *ctx, const char *path, char out[33])
     return AP_OK;
 }
 
+/* NAME.h would stand for a header of the C library, which includes some of these itself, or for one of our own. */
+static bool is_header(const char *name)
+{
+    static const char *const headers[] = {
+        "alloca", "assert",      "autopar_rt", "complex",   "ctype",   "dirent", "dlfcn",     "elf",      "endian",
+        "errno",  "fcntl",       "features",   "fenv",      "float",   "getopt", "glob",      "inttypes", "kernels",
+        "libgen", "limits",      "link",       "locale",    "malloc",  "math",   "memory",    "netdb",    "omp",
+        "paths",  "poll",        "pthread",    "regex",     "sched",   "search", "semaphore", "setjmp",   "signal",
+        "spawn",  "stdalign",    "stdarg",     "stdatomic", "stdbool", "stdc",   "stddef",    "stdint",   "stdio",
+        "stdlib", "stdnoreturn", "string",     "strings",   "syscall", "syslog", "termios",   "tgmath",   "threads",
+        "time",   "uchar",       "unistd",     "values",    "wchar",   "wctype"};
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
+        if (strcmp(headers[i], name) == 0)
+            return true;
+    return false;
+}
+
 ap_status ap_job_name(ap_ctx *ctx, const ap_options *opt, const char **out)
 {
     const char *s = opt->name;
@@ -34,14 +51,128 @@ ap_status ap_job_name(ap_ctx *ctx, const ap_options *opt, const char **out)
         for (char *c = name; *c; c++)
             if (!isalnum((unsigned char)*c))
                 *c = '_';
-        s = isdigit((unsigned char)*name) || !*name ? ap_name_str(ctx, ap_name_format(ctx, "m%s", name)) : name;
+        s = isdigit((unsigned char)*name) || !*name || is_header(name)
+                ? ap_name_str(ctx, ap_name_format(ctx, "m%s", name))
+                : name;
     }
     bool ok = *s && !isdigit((unsigned char)*s);
     for (const char *c = s; *c; c++)
         ok = ok && (isalnum((unsigned char)*c) || *c == '_');
     if (!ok || strlen(s) > 64)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--name: '%s' is not a C identifier of at most 64 characters", s);
+    if (is_header(s))
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--name: %s.h is a header of the C library or of the program", s);
     *out = s;
+    return AP_OK;
+}
+
+/* ---- how to plan ---- */
+
+enum { MAX_MESH_AXES = 3 };
+
+static bool is_axis_name(const char *s, size_t n)
+{
+    bool ok = n > 0 && n <= 32 && (isalpha((unsigned char)*s) || *s == '_');
+    for (size_t i = 0; i < n; i++)
+        ok = ok && (isalnum((unsigned char)s[i]) || s[i] == '_');
+    return ok && !(n == 2 && strncmp(s, "mb", 2) == 0); /* the axis of microbatches */
+}
+
+static ap_status add_axis(ap_ctx *ctx, ap_mesh_info *mesh, const char *name, size_t n, const char *size)
+{
+    if (mesh->naxes == MAX_MESH_AXES)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: at most %d axes", MAX_MESH_AXES);
+    if (!is_axis_name(name, n))
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: '%.*s' is not a name for an axis", (int)n, name);
+    ap_name id = ap_name_make_n(ctx, name, n);
+    for (int a = 0; a < mesh->naxes; a++)
+        if (mesh->axis_name[a] == id)
+            return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: two axes are named '%s'", ap_name_str(ctx, id));
+    int64_t v;
+    AP_TRY(ap_option_int(ctx, "mesh", size, 1, AP_CLUSTER_MAX_DEVICES, &v));
+    mesh->axis_name[mesh->naxes] = id;
+    mesh->axis_size[mesh->naxes++] = (int32_t)v;
+    return AP_OK;
+}
+
+/* AxB[xC], or name=A,name=B */
+static ap_status read_axes(ap_ctx *ctx, const char *text, ap_mesh_info *mesh)
+{
+    bool named = strchr(text, '=') != NULL;
+    char *part = ap_arena_strdup(&ctx->arena, text);
+    for (char *next; part; part = next) {
+        next = strchr(part, named ? ',' : 'x');
+        if (next)
+            *next++ = 0;
+        char *eq = strchr(part, '=');
+        if (named && !eq)
+            return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: '%s' is not NAME=SIZE", part);
+        AP_TRY(named ? add_axis(ctx, mesh, part, (size_t)(eq - part), eq + 1)
+                     : add_axis(ctx, mesh, &"xyz?"[mesh->naxes], 1, part));
+    }
+    return AP_OK;
+}
+
+/* `auto` is one axis inside a host, and one over hosts and one inside where both are there: a plan can join the two
+ * on one dimension, so nothing is lost, and each has links of one speed. */
+static ap_status read_mesh(ap_ctx *ctx, const char *text, const ap_cluster *c, ap_mesh_info *out)
+{
+    int64_t devices = (int64_t)c->hosts * c->devices_per_host, product = 1;
+    *out = (ap_mesh_info){.name = ap_name_make(ctx, "m")};
+    if (!text || strcmp(text, "auto") == 0) {
+        bool two = c->hosts > 1 && c->devices_per_host > 1;
+        out->naxes = two ? 2 : 1;
+        out->axis_name[0] = ap_name_make(ctx, "x");
+        out->axis_size[0] = two ? c->hosts : (int32_t)devices;
+        if (two) {
+            out->axis_name[1] = ap_name_make(ctx, "y");
+            out->axis_size[1] = c->devices_per_host;
+        }
+        return AP_OK;
+    }
+    AP_TRY(read_axes(ctx, text, out));
+    for (int a = 0; a < out->naxes; a++)
+        product = ap_sat_mul(product, out->axis_size[a]);
+    if (product != devices)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: '%s' has %lld devices, %lld are there", text, (long long)product,
+                       (long long)devices);
+    return AP_OK;
+}
+
+static ap_status read_planning(ap_job *job)
+{
+    ap_ctx *ctx = job->ctx;
+    const ap_options *opt = job->opt;
+    ap_plan_options *p = &job->planning;
+    int64_t devices = 1;
+    const char *const decided[] = {opt->devices, opt->cluster, opt->mesh,      opt->memory,
+                                   opt->pin,     opt->split,   opt->time_limit};
+    for (size_t i = 0; opt->plan && i < sizeof decided / sizeof *decided; i++)
+        if (decided[i])
+            return ap_fail(ctx, AP_ERR_USAGE, 0,
+                           "--plan is used as it is: no --devices, --cluster, --mesh, --memory, --pin, --split, "
+                           "--time-limit beside it");
+    if (opt->devices && opt->cluster)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--devices and --cluster exclude each other");
+    if (opt->devices)
+        AP_TRY(ap_option_int(ctx, "devices", opt->devices, 1, 1024, &devices));
+    if (opt->cluster) {
+        AP_TRY(ap_cluster_find(ctx, opt->cluster, &p->cluster));
+    } else {
+        ap_cluster_local((int32_t)devices, &p->cluster);
+    }
+    AP_TRY(read_mesh(ctx, opt->mesh, &p->cluster, &p->mesh));
+    if (opt->memory)
+        AP_TRY(ap_option_bytes(ctx, "memory", opt->memory, &p->memory));
+    if (opt->time_limit)
+        AP_TRY(ap_option_seconds(ctx, "time-limit", opt->time_limit, &p->time_limit));
+    if (opt->split && strcmp(opt->split, "force") != 0)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--split: 'force' is the only choice, not '%s'", opt->split);
+    p->split_force = opt->split != NULL;
+    if (opt->pin) {
+        p->pin_file = opt->pin;
+        AP_TRY(ap_pins_read(ctx, opt->pin, &p->npins, &p->pin));
+    }
     return AP_OK;
 }
 
@@ -98,6 +229,16 @@ static void shapes_of(ap_ctx *ctx, const ap_tensor *t, uint32_t n, ap_import_opt
     io->shape = shape;
 }
 
+static ap_status read_batch(ap_ctx *ctx, const ap_options *opt, ap_import_options *io)
+{
+    if (opt->batch_dim && !opt->batch)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--batch-dim says what --batch N binds, which is missing");
+    if (opt->batch)
+        AP_TRY(ap_option_int(ctx, "batch", opt->batch, 1, INT64_C(1) << 40, &io->batch));
+    io->batch_dim = opt->batch_dim;
+    return AP_OK;
+}
+
 ap_status ap_job_import(ap_ctx *ctx, const ap_options *opt, bool weights_absent, ap_job *out)
 {
     memset(out, 0, sizeof *out);
@@ -105,6 +246,8 @@ ap_status ap_job_import(ap_ctx *ctx, const ap_options *opt, bool weights_absent,
     out->opt = opt;
     ap_import_options io = {.weights_absent = weights_absent};
     AP_TRY(read_dims(ctx, opt, &io));
+    AP_TRY(read_batch(ctx, opt, &io));
+    AP_TRY(read_planning(out));
     uint32_t ninputs = 0;
     ap_tensor *input = NULL;
     if (opt->shapes_from) {
@@ -143,63 +286,6 @@ ap_status ap_job_normalise(ap_job *job)
 
 /* ---- planning ---- */
 
-static ap_status read_mesh(ap_ctx *ctx, const char *text, int64_t devices, ap_mesh_info *out)
-{
-    *out = (ap_mesh_info){.name = ap_name_make(ctx, "m"), .naxes = 1};
-    out->axis_name[0] = ap_name_make(ctx, "x");
-    out->axis_size[0] = (int32_t)devices;
-    if (!text || strcmp(text, "auto") == 0)
-        return AP_OK;
-    const char *eq = strchr(text, '=');
-    if (eq) {
-        for (const char *c = text; c < eq; c++)
-            if (!isalnum((unsigned char)*c) && *c != '_')
-                return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: '%.*s' is not a name", (int)(eq - text), text);
-        if (eq == text || isdigit((unsigned char)*text))
-            return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: '%s' is not N or NAME=N", text);
-        out->axis_name[0] = ap_name_make_n(ctx, text, (size_t)(eq - text));
-    }
-    if (strchr(text, ',') || (!eq && strchr(text, 'x')))
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: meshes of one axis are supported, '%s' has more", text);
-    int64_t size;
-    AP_TRY(ap_option_int(ctx, "mesh", eq ? eq + 1 : text, 1, 1 << 20, &size));
-    if (size != devices)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: '%s' has %lld devices, %lld are there", text, (long long)size,
-                       (long long)devices);
-    return AP_OK;
-}
-
-static ap_status read_planning(ap_job *job)
-{
-    ap_ctx *ctx = job->ctx;
-    const ap_options *opt = job->opt;
-    ap_plan_options *p = &job->planning;
-    int64_t devices = 1;
-    if (opt->devices && opt->cluster)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--devices and --cluster exclude each other");
-    if (opt->devices)
-        AP_TRY(ap_option_int(ctx, "devices", opt->devices, 1, 1024, &devices));
-    if (opt->cluster) {
-        AP_TRY(ap_cluster_from_preset(ctx, opt->cluster, &p->cluster));
-        devices = (int64_t)p->cluster.hosts * p->cluster.devices_per_host;
-    } else {
-        ap_cluster_local((int32_t)devices, &p->cluster);
-    }
-    AP_TRY(read_mesh(ctx, opt->mesh, devices, &p->mesh));
-    if (opt->memory)
-        AP_TRY(ap_option_bytes(ctx, "memory", opt->memory, &p->memory));
-    if (opt->time_limit)
-        AP_TRY(ap_option_seconds(ctx, "time-limit", opt->time_limit, &p->time_limit));
-    if (opt->split && strcmp(opt->split, "force") != 0)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--split: 'force' is the only choice, not '%s'", opt->split);
-    p->split_force = opt->split != NULL;
-    if (opt->pin) {
-        p->pin_file = opt->pin;
-        AP_TRY(ap_pins_read(ctx, opt->pin, &p->npins, &p->pin));
-    }
-    return AP_OK;
-}
-
 /* The planner's own figures against a pricing that shares no code with it. */
 static ap_status reevaluate(ap_job *job)
 {
@@ -232,7 +318,6 @@ ap_status ap_job_plan(ap_job *job)
     if (job->opt->plan) {
         AP_TRY(use_plan(job));
     } else {
-        AP_TRY(read_planning(job));
         AP_TRY(ap_pass_plan(job->ctx, job->m, &job->planning, &job->result));
     }
     AP_TRY(reevaluate(job));

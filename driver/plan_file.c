@@ -69,6 +69,9 @@ cJSON *ap_plan_json(const ap_job *job, bool with_time)
     cJSON_AddNumberToObject(o, "sharded_flops_fraction", r->sharded_flops_fraction);
     cJSON_AddNumberToObject(o, "peak_bytes", (double)r->peak_bytes);
     cJSON_AddNumberToObject(o, "parameter_bytes", (double)r->param_bytes);
+    cJSON_AddStringToObject(o, "cluster", job->planning.cluster.name);
+    cJSON_AddNumberToObject(o, "hosts", job->planning.cluster.hosts);
+    cJSON_AddNumberToObject(o, "devices_per_host", job->planning.cluster.devices_per_host);
     cJSON_AddNumberToObject(o, "microbatches", 1);
     cJSON_AddStringToObject(o, "schedule", "inference");
     cJSON_AddNumberToObject(o, "variables", r->variables);
@@ -111,8 +114,9 @@ static ap_status get_string(ap_ctx *ctx, const char *path, const cJSON *o, const
 #define CLUSTER_INTS(X)                                                                                                \
     X(vector_flops_per_second)                                                                                         \
     X(memory_bytes_per_second)                                                                                         \
-    X(memory_bytes) X(launch_ps) X(inside.latency_ps) X(inside.bytes_per_second) X(between.latency_ps)                 \
-        X(between.bytes_per_second)
+    X(memory_bytes)                                                                                                    \
+    X(launch_ps) X(inside.latency_ps) X(inside.bytes_per_second) X(between.latency_ps) X(between.bytes_per_second)
+#define TIER_INTS(X) X(bytes) X(bytes_per_second) X(latency_ps)
 #define RESULT_INTS(X) X(cost_ps) X(bound_ps) X(compute_ps) X(communication_ps) X(peak_bytes) X(param_bytes)
 
 static cJSON *cluster_json(const ap_cluster *c)
@@ -131,7 +135,39 @@ static cJSON *cluster_json(const ap_cluster *c)
     for (int t = 1; t < AP_DTYPE_COUNT; t++)
         if (c->flops_per_second[t])
             add_int(flops, ap_dtype_str((ap_dtype)t), c->flops_per_second[t]);
+    cJSON *memory = cJSON_AddArrayToObject(o, "memory");
+    for (int i = 0; i < c->ntiers; i++) {
+        cJSON *tier = cJSON_CreateObject();
+        cJSON_AddItemToArray(memory, tier);
+        cJSON_AddStringToObject(tier, "name", c->tier[i].name);
+        add_int(tier, "shared_by", c->tier[i].shared_by);
+#define X(f) add_int(tier, #f, c->tier[i].f);
+        TIER_INTS(X)
+#undef X
+    }
     return o;
+}
+
+static ap_status read_tiers(ap_ctx *ctx, const char *path, const cJSON *list, ap_cluster *c)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        if (c->ntiers == AP_MAX_TIERS)
+            return ap_error(ctx, 0, "%s: the cluster has more than %d memories", path, AP_MAX_TIERS);
+        ap_memory_tier *t = &c->tier[c->ntiers++];
+        int64_t shared_by;
+        AP_TRY(get_string(ctx, path, item, "name", &t->name));
+        AP_TRY(get_int(ctx, path, item, "shared_by", &shared_by));
+#define X(f) AP_TRY(get_int(ctx, path, item, #f, &t->f));
+        TIER_INTS(X)
+#undef X
+        if (shared_by < 1 || shared_by > AP_CLUSTER_MAX_DEVICES || t->bytes < 1 || t->bytes_per_second < 1 ||
+            t->latency_ps < 0)
+            return ap_error(ctx, 0, "%s: memory \"%s\" of the cluster makes no sense", path, t->name);
+        t->shared_by = (int32_t)shared_by;
+    }
+    return AP_OK;
 }
 
 static ap_status read_cluster(ap_ctx *ctx, const char *path, const cJSON *o, ap_cluster *c)
@@ -143,7 +179,8 @@ static ap_status read_cluster(ap_ctx *ctx, const char *path, const cJSON *o, ap_
     AP_TRY(get_int(ctx, path, o, "devices_per_host", &devices));
     AP_TRY(get_string(ctx, path, o, "contract_efficiency", &efficiency));
     c->contract_efficiency = strtod(efficiency, NULL);
-    if (hosts < 1 || devices < 1 || hosts > 1 << 20 || devices > 1 << 20 || !(c->contract_efficiency > 0))
+    if (hosts < 1 || devices < 1 || hosts > AP_CLUSTER_MAX_DEVICES || devices > AP_CLUSTER_MAX_DEVICES ||
+        hosts * devices > AP_CLUSTER_MAX_DEVICES || !(c->contract_efficiency > 0) || c->contract_efficiency > 1)
         return ap_error(ctx, 0, "%s: the cluster makes no sense", path);
     c->hosts = (int32_t)hosts;
     c->devices_per_host = (int32_t)devices;
@@ -157,7 +194,9 @@ static ap_status read_cluster(ap_ctx *ctx, const char *path, const cJSON *o, ap_
     if (c->flops_per_second[AP_F32] < 1 || c->vector_flops_per_second < 1 || c->memory_bytes_per_second < 1 ||
         c->inside.bytes_per_second < 1 || c->between.bytes_per_second < 1)
         return ap_error(ctx, 0, "%s: the cluster has a rate below 1", path);
-    return AP_OK;
+    if (c->memory_bytes < 1 || c->launch_ps < 0 || c->inside.latency_ps < 0 || c->between.latency_ps < 0)
+        return ap_error(ctx, 0, "%s: the cluster has a negative time or size", path);
+    return read_tiers(ctx, path, cJSON_GetObjectItemCaseSensitive(o, "memory"), c);
 }
 
 ap_status ap_plan_file_text(ap_job *job, const char **out)

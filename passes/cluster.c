@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MEGA INT64_C(1000000)
 #define GIGA INT64_C(1000000000)
 #define TERA INT64_C(1000000000000)
 #define MICROSECOND INT64_C(1000000) /* in picoseconds */
@@ -35,7 +36,44 @@ static const preset presets[] = {
      .launch_ps = 5 * MICROSECOND,
      .inside = {5 * MICROSECOND, 130 * GIGA},
      .between = {15 * MICROSECOND, 390625000}},
+    {.name = "dgx-2", /* 16 x V100-SXM3 32 GB, NVSwitch, 8 x 100 Gbit/s a host */
+     .devices_per_host = 16,
+     .f32 = 15700 * GIGA,
+     .f16 = 125 * TERA,
+     .f64 = 7800 * GIGA,
+     .efficiency = 0.6,
+     .vector = 7800 * GIGA,
+     .memory_bandwidth = 900 * GIGA,
+     .memory = 32 * GIGA,
+     .launch_ps = 5 * MICROSECOND,
+     .inside = {5 * MICROSECOND, 150 * GIGA},
+     .between = {10 * MICROSECOND, 6250 * MEGA}},
+    {.name = "summit", /* 6 x V100-SXM2 16 GB, two NVLink 2 bricks a pair, 2 x EDR 100 Gbit/s a host */
+     .devices_per_host = 6,
+     .f32 = 15700 * GIGA,
+     .f16 = 125 * TERA,
+     .f64 = 7800 * GIGA,
+     .efficiency = 0.6,
+     .vector = 7800 * GIGA,
+     .memory_bandwidth = 900 * GIGA,
+     .memory = 16 * GIGA,
+     .launch_ps = 5 * MICROSECOND,
+     .inside = {5 * MICROSECOND, 50 * GIGA},
+     .between = {10 * MICROSECOND, 4166 * MEGA}},
     {.name = "dgx-a100-80gb", /* 8 x A100-SXM4 80 GB, NVLink 3, 8 x 200 Gbit/s a host */
+     .devices_per_host = 8,
+     .f32 = 19500 * GIGA,
+     .f16 = 312 * TERA,
+     .bf16 = 312 * TERA,
+     .f64 = 19500 * GIGA,
+     .efficiency = 0.6,
+     .vector = 9700 * GIGA,
+     .memory_bandwidth = 2039 * GIGA,
+     .memory = 80 * GIGA,
+     .launch_ps = 4 * MICROSECOND,
+     .inside = {5 * MICROSECOND, 300 * GIGA},
+     .between = {10 * MICROSECOND, 25 * GIGA}},
+    {.name = "selene", /* hosts like dgx-a100-80gb, 8 x HDR 200 Gbit/s each for computing */
      .devices_per_host = 8,
      .f32 = 19500 * GIGA,
      .f16 = 312 * TERA,
@@ -61,11 +99,23 @@ static const preset presets[] = {
      .launch_ps = 4 * MICROSECOND,
      .inside = {5 * MICROSECOND, 450 * GIGA},
      .between = {10 * MICROSECOND, 50 * GIGA}},
+    {.name = "dgx-h200", /* 8 x H200-SXM5 141 GB, NVLink 4, 8 x 400 Gbit/s a host */
+     .devices_per_host = 8,
+     .f32 = 67 * TERA,
+     .f16 = 989 * TERA,
+     .bf16 = 989 * TERA,
+     .f64 = 67 * TERA,
+     .efficiency = 0.6,
+     .vector = 33 * TERA,
+     .memory_bandwidth = 4800 * GIGA,
+     .memory = 141 * GIGA,
+     .launch_ps = 4 * MICROSECOND,
+     .inside = {5 * MICROSECOND, 450 * GIGA},
+     .between = {10 * MICROSECOND, 50 * GIGA}},
 };
 enum { NPRESETS = sizeof presets / sizeof presets[0] };
 
 #define LOCAL_MEMORY (24 * GIGA)
-#define MAX_DEVICES 4096
 
 void ap_cluster_local(int32_t devices, ap_cluster *out)
 {
@@ -112,7 +162,7 @@ static ap_status unknown(ap_ctx *ctx, const char *text)
                    text, list);
 }
 
-/* A positive decimal number up to MAX_DEVICES; *s moves behind it. */
+/* A positive decimal number up to AP_CLUSTER_MAX_DEVICES; *s moves behind it. */
 static bool read_count(const char **s, int32_t *out)
 {
     if (**s < '0' || **s > '9')
@@ -120,11 +170,41 @@ static bool read_count(const char **s, int32_t *out)
     char *end;
     errno = 0;
     long v = strtol(*s, &end, 10);
-    if (errno != 0 || v < 1 || v > MAX_DEVICES)
+    if (errno != 0 || v < 1 || v > AP_CLUSTER_MAX_DEVICES)
         return false;
     *s = end;
     *out = (int32_t)v;
     return true;
+}
+
+/* What follows the colon of NAME:HOSTS[xDEVICES]. */
+static bool read_part(const char *s, int32_t *out_hosts, int32_t *out_devices)
+{
+    bool ok = read_count(&s, out_hosts);
+    if (ok && *s == 'x') {
+        s++;
+        ok = read_count(&s, out_devices);
+    }
+    return ok && *s == '\0';
+}
+
+static ap_status bad_part(ap_ctx *ctx, const char *text)
+{
+    return ap_fail(ctx, AP_ERR_USAGE, 0, "cluster \"%s\": expected NAME:HOSTS or NAME:HOSTSxDEVICES, each 1 to %d",
+                   text, AP_CLUSTER_MAX_DEVICES);
+}
+
+/* hosts, devices: 0 leaves what the cluster has. */
+static ap_status take_part(ap_ctx *ctx, const char *text, int32_t hosts, int32_t devices, ap_cluster *c)
+{
+    if (devices > c->devices_per_host)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "cluster \"%s\": a host of %s has %d devices", text, c->name,
+                       (int)c->devices_per_host);
+    c->hosts = hosts ? hosts : c->hosts;
+    c->devices_per_host = devices ? devices : c->devices_per_host;
+    if ((int64_t)c->hosts * c->devices_per_host > AP_CLUSTER_MAX_DEVICES)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "cluster \"%s\": more than %d devices", text, AP_CLUSTER_MAX_DEVICES);
+    return AP_OK;
 }
 
 ap_status ap_cluster_from_preset(ap_ctx *ctx, const char *text, ap_cluster *out)
@@ -132,38 +212,41 @@ ap_status ap_cluster_from_preset(ap_ctx *ctx, const char *text, ap_cluster *out)
     const char *colon = strchr(text, ':');
     size_t n = colon ? (size_t)(colon - text) : strlen(text);
     int32_t hosts = 1, devices = 0;
-    if (colon) {
-        const char *s = colon + 1;
-        bool ok = read_count(&s, &hosts);
-        if (ok && *s == 'x') {
-            s++;
-            ok = read_count(&s, &devices);
-        }
-        if (!ok || *s != '\0')
-            return ap_fail(ctx, AP_ERR_USAGE, 0,
-                           "cluster \"%s\": expected NAME:HOSTS or NAME:HOSTSxDEVICES, each 1 to %d", text,
-                           MAX_DEVICES);
-    }
+    if (colon && !read_part(colon + 1, &hosts, &devices))
+        return bad_part(ctx, text);
     if (n == 5 && strncmp(text, "local", 5) == 0) {
         if (hosts != 1)
             return ap_fail(ctx, AP_ERR_USAGE, 0, "cluster \"%s\": local is one host", text);
         ap_cluster_local(devices ? devices : 1, out);
         return AP_OK;
     }
-    for (int i = 0; i < NPRESETS; i++) {
-        const preset *p = &presets[i];
-        if (strlen(p->name) != n || strncmp(p->name, text, n) != 0)
-            continue;
-        if (devices > p->devices_per_host)
-            return ap_fail(ctx, AP_ERR_USAGE, 0, "cluster \"%s\": a host of %s has %d devices", text, p->name,
-                           (int)p->devices_per_host);
-        cluster_of(p, out);
-        out->hosts = hosts;
-        if (devices)
-            out->devices_per_host = devices;
-        return AP_OK;
-    }
+    for (int i = 0; i < NPRESETS; i++)
+        if (strlen(presets[i].name) == n && strncmp(presets[i].name, text, n) == 0) {
+            cluster_of(&presets[i], out);
+            return take_part(ctx, text, hosts, devices, out);
+        }
     return unknown(ctx, text);
+}
+
+static bool ends_with(const char *s, size_t n, const char *end)
+{
+    size_t k = strlen(end);
+    return n > k && strncmp(s + n - k, end, k) == 0;
+}
+
+ap_status ap_cluster_find(ap_ctx *ctx, const char *text, ap_cluster *out)
+{
+    const char *colon = strrchr(text, ':');
+    if (colon && strchr(colon, '/'))
+        colon = NULL;
+    size_t n = colon ? (size_t)(colon - text) : strlen(text);
+    if (!ends_with(text, n, ".yaml") && !ends_with(text, n, ".yml") && !strchr(text, '/'))
+        return ap_cluster_from_preset(ctx, text, out);
+    int32_t hosts = 0, devices = 0;
+    if (colon && !read_part(colon + 1, &hosts, &devices))
+        return bad_part(ctx, text);
+    AP_TRY(ap_cluster_from_file(ctx, ap_arena_strndup(&ctx->arena, text, n), out));
+    return take_part(ctx, text, hosts, devices, out);
 }
 
 const ap_link *ap_cluster_link(const ap_cluster *c, const ap_mesh_info *mesh, int axis)

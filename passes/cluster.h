@@ -10,20 +10,35 @@ typedef struct ap_link {
     int64_t bytes_per_second; /* of one device's link, each direction */
 } ap_link;
 
+/* A memory that a device reaches. */
+typedef struct ap_memory_tier {
+    const char *name;
+    int64_t bytes, bytes_per_second, latency_ps;
+    int32_t shared_by; /* devices */
+} ap_memory_tier;
+enum { AP_MAX_TIERS = 8, AP_CLUSTER_MAX_DEVICES = 65536 };
+
 typedef struct ap_cluster {
     const char *name;
-    int32_t hosts, devices_per_host;
+    int32_t hosts, devices_per_host;          /* their product is at most AP_CLUSTER_MAX_DEVICES */
     int64_t flops_per_second[AP_DTYPE_COUNT]; /* matrix products; 0: as f32 */
     double contract_efficiency;               /* reached fraction of it */
     int64_t vector_flops_per_second;          /* pointwise work */
     int64_t memory_bytes_per_second;
     int64_t memory_bytes; /* per device */
-    int64_t launch_ps;    /* per kernel */
+    int32_t ntiers;       /* 0, or all memories from near to far; the first is the one above */
+    ap_memory_tier tier[AP_MAX_TIERS];
+    int64_t launch_ps; /* per kernel */
     ap_link inside, between;
 } ap_cluster;
 
+/* FILE|PRESET[:HOSTS[xDEVICES]]: what ends in .yaml or .yml, or has a slash, is a file. */
+ap_status ap_cluster_find(ap_ctx *ctx, const char *text, ap_cluster *out);
 /* `local`, `dgx-a100-80gb`, ... with an optional :HOSTS[xDEVICES]; AP_ERR_USAGE lists the known ones. */
 ap_status ap_cluster_from_preset(ap_ctx *ctx, const char *text, ap_cluster *out);
+/* A cluster file (docs/clusters.md); AP_ERR_USAGE names file, line and key. `file` is for messages. */
+ap_status ap_cluster_from_file(ap_ctx *ctx, const char *path, ap_cluster *out);
+ap_status ap_cluster_from_text(ap_ctx *ctx, const char *file, const char *text, size_t size, ap_cluster *out);
 /* The built-in description of this machine with `devices` CPU devices. */
 void ap_cluster_local(int32_t devices, ap_cluster *out);
 

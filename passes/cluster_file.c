@@ -1,0 +1,431 @@
+/* Cluster files: the machine as its owner describes it, in YAML (docs/clusters.md).
+ *
+ *     name: lab
+ *     groups:
+ *       - hosts: 2
+ *         devices_per_host: 4
+ *         device:
+ *           peak: {f32: 19.5 TFLOP/s, bf16: 312 TFLOP/s}
+ *           vector: 9.7 TFLOP/s
+ *           efficiency: 0.6
+ *           launch: 4 us
+ *           memory:
+ *             - {name: HBM, capacity: 80 GB, bandwidth: 2039 GB/s}
+ *     links:
+ *       devices: {latency: 5 us, bandwidth: 300 GB/s}
+ *       hosts: {latency: 10 us, bandwidth: 25 GB/s}
+ *
+ * libyaml gives a tree with the line of every node; what the keys mean is said here. Every key is known or an
+ * error, every number has its unit, and every message names file, line and key. */
+#include "passes/cluster.h"
+
+#include "ir/base/file.h"
+#include "ir/base/num.h"
+#include "ir/base/text.h"
+
+#include <string.h>
+#include <yaml.h>
+
+#define MAX_FILE (1u << 20)
+
+typedef struct reader {
+    ap_ctx *ctx;
+    const char *file;
+    yaml_document_t *doc;
+} reader;
+
+/* A mapping that is being read; `path` is how messages call its keys. */
+typedef struct section {
+    reader *r;
+    yaml_node_t *node;
+    const char *path;
+    uint64_t seen; /* bit per pair */
+} section;
+
+static ap_status wrong(reader *r, const yaml_node_t *at, const char *key, const char *what)
+{
+    return ap_fail(r->ctx, AP_ERR_USAGE, 0, "%s:%zu: \"%s\" %s", r->file, at->start_mark.line + 1, key, what);
+}
+
+static const char *joined(reader *r, const char *a, const char *b)
+{
+    return ap_name_str(r->ctx, ap_name_format(r->ctx, "%s%s%s", a, *a ? "." : "", b));
+}
+
+static const char *scalar(const yaml_node_t *n)
+{
+    return (const char *)n->data.scalar.value;
+}
+
+/* A scalar may contain NUL bytes ("\0"); as a text it would end there. */
+static bool is_text(const yaml_node_t *n)
+{
+    return n->type == YAML_SCALAR_NODE && strlen(scalar(n)) == n->data.scalar.length;
+}
+
+/* ---- mappings ---- */
+
+static ap_status open_section(reader *r, yaml_node_t *n, const char *path, section *out)
+{
+    *out = (section){.r = r, .node = n, .path = path};
+    const char *name = *path ? path : "the file";
+    if (n->type != YAML_MAPPING_NODE)
+        return wrong(r, n, name, "is no mapping (KEY: VALUE)");
+    yaml_node_pair_t *p = n->data.mapping.pairs.start, *end = n->data.mapping.pairs.top;
+    if (end - p > 64)
+        return wrong(r, n, name, "has more than 64 keys");
+    for (yaml_node_pair_t *a = p; a < end; a++) {
+        yaml_node_t *key = yaml_document_get_node(r->doc, a->key);
+        if (!is_text(key))
+            return wrong(r, key, name, "has a key that is no text");
+        for (yaml_node_pair_t *b = p; b < a; b++)
+            if (strcmp(scalar(yaml_document_get_node(r->doc, b->key)), scalar(key)) == 0)
+                return wrong(r, key, joined(r, path, scalar(key)), "stands twice");
+    }
+    return AP_OK;
+}
+
+/* NULL when the key is not there. */
+static yaml_node_t *find(section *s, const char *key)
+{
+    yaml_node_pair_t *p = s->node->data.mapping.pairs.start, *end = s->node->data.mapping.pairs.top;
+    for (int i = 0; p + i < end; i++)
+        if (strcmp(scalar(yaml_document_get_node(s->r->doc, p[i].key)), key) == 0) {
+            s->seen |= UINT64_C(1) << i;
+            return yaml_document_get_node(s->r->doc, p[i].value);
+        }
+    return NULL;
+}
+
+static ap_status need(section *s, const char *key, yaml_node_t **out)
+{
+    *out = find(s, key);
+    return *out ? AP_OK : wrong(s->r, s->node, joined(s->r, s->path, key), "is missing");
+}
+
+/* What was not asked for is unknown. */
+static ap_status close_section(const section *s)
+{
+    yaml_node_pair_t *p = s->node->data.mapping.pairs.start, *end = s->node->data.mapping.pairs.top;
+    for (int i = 0; p + i < end; i++) {
+        yaml_node_t *key = yaml_document_get_node(s->r->doc, p[i].key);
+        if (!(s->seen >> i & 1))
+            return wrong(s->r, key, joined(s->r, s->path, scalar(key)), "is no key that is known here");
+    }
+    return AP_OK;
+}
+
+/* ---- quantities ---- */
+
+typedef struct unit {
+    const char *name;
+    int64_t times, over; /* value in base units = number * times / over */
+} unit;
+
+#define K INT64_C(1000)
+#define M (K * K)
+#define G (K * M)
+#define T (K * G)
+#define P (K * T)
+
+static const unit rates[] = {{"FLOP/s", 1, 1},  {"kFLOP/s", K, 1}, {"MFLOP/s", M, 1}, {"GFLOP/s", G, 1},
+                             {"TFLOP/s", T, 1}, {"PFLOP/s", P, 1}, {NULL, 0, 0}};
+static const unit bandwidths[] = {{"B/s", 1, 1},         {"kB/s", K, 1},        {"MB/s", M, 1},
+                                  {"GB/s", G, 1},        {"TB/s", T, 1},        {"KiB/s", INT64_C(1) << 10, 1},
+                                  {"MiB/s", 1 << 20, 1}, {"GiB/s", 1 << 30, 1}, {"TiB/s", INT64_C(1) << 40, 1},
+                                  {"Mbit/s", M, 8},      {"Gbit/s", G, 8},      {"Tbit/s", T, 8},
+                                  {NULL, 0, 0}};
+static const unit sizes[] = {
+    {"B", 1, 1},  {"kB", K, 1},        {"MB", M, 1},        {"GB", G, 1},        {"TB", T, 1},
+    {"PB", P, 1}, {"KiB", 1 << 10, 1}, {"MiB", 1 << 20, 1}, {"GiB", 1 << 30, 1}, {"TiB", INT64_C(1) << 40, 1},
+    {NULL, 0, 0}};
+static const unit times[] = {{"ps", 1, 1}, {"ns", K, 1}, {"us", M, 1}, {"ms", G, 1}, {"s", T, 1}, {NULL, 0, 0}};
+
+/* A decimal number as digits / 10^scale, exactly; *s moves behind it. */
+static bool read_decimal(const char **s, int64_t *out_digits, int64_t *out_pow)
+{
+    int64_t digits = 0, pow = 1;
+    bool any = false, point = false;
+    for (;; (*s)++) {
+        if (**s == '.' && !point) {
+            point = true;
+            continue;
+        }
+        if (**s < '0' || **s > '9')
+            break;
+        any = true;
+        if (!ap_mul_i64(digits, 10, &digits) || !ap_add_i64(digits, **s - '0', &digits) ||
+            (point && !ap_mul_i64(pow, 10, &pow)))
+            return false;
+    }
+    *out_digits = digits;
+    *out_pow = pow;
+    return any;
+}
+
+/* Rounded down to a whole number of base units; at most INT64_MAX / 1024, so that later products stay apart from
+ * overflow. */
+static bool read_quantity(const char *s, const unit *units, int64_t *out)
+{
+    int64_t digits, pow;
+    if (!read_decimal(&s, &digits, &pow))
+        return false;
+    while (*s == ' ')
+        s++;
+    for (const unit *u = units; u->name; u++)
+        if (strcmp(s, u->name) == 0) {
+            __int128 v = (__int128)digits * u->times / ((__int128)pow * u->over);
+            if (v > INT64_MAX / 1024)
+                return false;
+            *out = (int64_t)v;
+            return true;
+        }
+    return false;
+}
+
+static ap_status get_quantity(section *s, const char *key, const unit *units, const char *like, int64_t least,
+                              int64_t *out)
+{
+    yaml_node_t *n;
+    AP_TRY(need(s, key, &n));
+    int64_t v;
+    if (is_text(n) && read_quantity(scalar(n), units, &v) && v >= least) {
+        *out = v;
+        return AP_OK;
+    }
+    const char *what =
+        is_text(n)
+            ? ap_name_str(s->r->ctx, ap_name_format(s->r->ctx, "is '%s', expected a value like %s", scalar(n), like))
+            : "is no single value";
+    return wrong(s->r, n, joined(s->r, s->path, key), what);
+}
+
+static ap_status get_count(section *s, const char *key, int64_t most, int32_t *out)
+{
+    static const unit plain[] = {{"", 1, 1}, {NULL, 0, 0}};
+    yaml_node_t *n;
+    AP_TRY(need(s, key, &n));
+    int64_t v;
+    if (!is_text(n) || strchr(scalar(n), '.') || !read_quantity(scalar(n), plain, &v) || v < 1 || v > most)
+        return wrong(
+            s->r, n, joined(s->r, s->path, key),
+            ap_name_str(s->r->ctx, ap_name_format(s->r->ctx, "is no whole number from 1 to %lld", (long long)most)));
+    *out = (int32_t)v;
+    return AP_OK;
+}
+
+static ap_status get_text(section *s, const char *key, const char **out)
+{
+    yaml_node_t *n;
+    AP_TRY(need(s, key, &n));
+    if (!is_text(n) || !*scalar(n))
+        return wrong(s->r, n, joined(s->r, s->path, key), "is no text");
+    *out = ap_arena_strdup(&s->r->ctx->arena, scalar(n));
+    return AP_OK;
+}
+
+/* In (0, 1]. */
+static ap_status get_fraction(section *s, const char *key, double *out)
+{
+    yaml_node_t *n;
+    AP_TRY(need(s, key, &n));
+    int64_t digits = 0, pow = 1;
+    const char *t = is_text(n) ? scalar(n) : "";
+    if (!read_decimal(&t, &digits, &pow) || *t || digits < 1 || digits > pow)
+        return wrong(s->r, n, joined(s->r, s->path, key), "is no number above 0, up to 1");
+    *out = (double)digits / (double)pow;
+    return AP_OK;
+}
+
+/* ---- what a file has ---- */
+
+static ap_status read_peak(reader *r, yaml_node_t *n, const char *path, ap_cluster *out)
+{
+    section s;
+    AP_TRY(open_section(r, n, path, &s));
+    AP_TRY(get_quantity(&s, "f32", rates, "19.5 TFLOP/s", 1, &out->flops_per_second[AP_F32]));
+    for (int t = 1; t < AP_DTYPE_COUNT; t++)
+        if (t != AP_F32 && find(&s, ap_dtype_str((ap_dtype)t)))
+            AP_TRY(get_quantity(&s, ap_dtype_str((ap_dtype)t), rates, "312 TFLOP/s", 1, &out->flops_per_second[t]));
+    return close_section(&s);
+}
+
+static ap_status read_tier(reader *r, yaml_node_t *n, const char *path, ap_memory_tier *out)
+{
+    section s;
+    AP_TRY(open_section(r, n, path, &s));
+    *out = (ap_memory_tier){.shared_by = 1};
+    AP_TRY(get_text(&s, "name", &out->name));
+    AP_TRY(get_quantity(&s, "capacity", sizes, "80 GB", 1, &out->bytes));
+    AP_TRY(get_quantity(&s, "bandwidth", bandwidths, "2 TB/s", 1, &out->bytes_per_second));
+    if (find(&s, "latency"))
+        AP_TRY(get_quantity(&s, "latency", times, "2 us", 0, &out->latency_ps));
+    if (find(&s, "shared_by"))
+        AP_TRY(get_count(&s, "shared_by", AP_CLUSTER_MAX_DEVICES, &out->shared_by));
+    return close_section(&s);
+}
+
+static ap_status read_memory(reader *r, yaml_node_t *n, const char *path, ap_cluster *out)
+{
+    if (n->type != YAML_SEQUENCE_NODE)
+        return wrong(r, n, path, "is no list of memories");
+    yaml_node_item_t *item = n->data.sequence.items.start;
+    ptrdiff_t count = n->data.sequence.items.top - item;
+    if (count < 1 || count > AP_MAX_TIERS)
+        return wrong(r, n, path, "lists no memory, or more than 8");
+    out->ntiers = (int32_t)count;
+    for (ptrdiff_t i = 0; i < count; i++) {
+        const char *name = ap_name_str(r->ctx, ap_name_format(r->ctx, "%s[%td]", path, i));
+        AP_TRY(read_tier(r, yaml_document_get_node(r->doc, item[i]), name, &out->tier[i]));
+    }
+    if (out->tier[0].shared_by != 1)
+        return wrong(r, n, path, "begins with a memory that devices share: the first is a device's own");
+    out->memory_bytes = out->tier[0].bytes;
+    out->memory_bytes_per_second = out->tier[0].bytes_per_second;
+    return AP_OK;
+}
+
+static ap_status read_device(reader *r, yaml_node_t *n, const char *path, ap_cluster *out)
+{
+    section s;
+    yaml_node_t *peak, *memory;
+    AP_TRY(open_section(r, n, path, &s));
+    AP_TRY(need(&s, "peak", &peak));
+    AP_TRY(read_peak(r, peak, joined(r, path, "peak"), out));
+    AP_TRY(get_quantity(&s, "vector", rates, "9.7 TFLOP/s", 1, &out->vector_flops_per_second));
+    AP_TRY(get_fraction(&s, "efficiency", &out->contract_efficiency));
+    AP_TRY(get_quantity(&s, "launch", times, "4 us", 0, &out->launch_ps));
+    AP_TRY(need(&s, "memory", &memory));
+    AP_TRY(read_memory(r, memory, joined(r, path, "memory"), out));
+    return close_section(&s);
+}
+
+static ap_status read_groups(reader *r, yaml_node_t *n, ap_cluster *out)
+{
+    if (n->type != YAML_SEQUENCE_NODE || n->data.sequence.items.start == n->data.sequence.items.top)
+        return wrong(r, n, "groups", "is no list of groups of hosts");
+    if (n->data.sequence.items.top - n->data.sequence.items.start > 1)
+        return wrong(r, n, "groups",
+                     "has several groups; pipelines over unlike hosts are not built yet, one group is supported");
+    section s;
+    yaml_node_t *device;
+    const char *path = "groups[0]";
+    AP_TRY(open_section(r, yaml_document_get_node(r->doc, *n->data.sequence.items.start), path, &s));
+    AP_TRY(get_count(&s, "hosts", AP_CLUSTER_MAX_DEVICES, &out->hosts));
+    AP_TRY(get_count(&s, "devices_per_host", AP_CLUSTER_MAX_DEVICES, &out->devices_per_host));
+    if ((int64_t)out->hosts * out->devices_per_host > AP_CLUSTER_MAX_DEVICES)
+        return wrong(r, n, path, "has more than 65536 devices");
+    AP_TRY(need(&s, "device", &device));
+    AP_TRY(read_device(r, device, joined(r, path, "device"), out));
+    return close_section(&s);
+}
+
+static ap_status read_link(reader *r, yaml_node_t *n, const char *path, ap_link *out)
+{
+    section s;
+    AP_TRY(open_section(r, n, path, &s));
+    AP_TRY(get_quantity(&s, "latency", times, "5 us", 0, &out->latency_ps));
+    AP_TRY(get_quantity(&s, "bandwidth", bandwidths, "300 GB/s or 200 Gbit/s", 1, &out->bytes_per_second));
+    return close_section(&s);
+}
+
+/* A level that joins nothing may be left out; it then repeats the other. */
+static ap_status read_links(reader *r, yaml_node_t *n, ap_cluster *out)
+{
+    section s;
+    AP_TRY(open_section(r, n, "links", &s));
+    yaml_node_t *devices = find(&s, "devices"), *hosts = find(&s, "hosts");
+    if (!devices && (out->devices_per_host > 1 || !hosts))
+        return wrong(r, n, "links.devices", "is missing");
+    if (!hosts && out->hosts > 1)
+        return wrong(r, n, "links.hosts", "is missing");
+    if (devices)
+        AP_TRY(read_link(r, devices, "links.devices", &out->inside));
+    if (hosts)
+        AP_TRY(read_link(r, hosts, "links.hosts", &out->between));
+    if (!devices)
+        out->inside = out->between;
+    if (!hosts)
+        out->between = out->inside;
+    return close_section(&s);
+}
+
+static ap_status read_root(reader *r, ap_cluster *out)
+{
+    yaml_node_t *root = yaml_document_get_root_node(r->doc), *groups, *links;
+    if (!root)
+        return ap_fail(r->ctx, AP_ERR_USAGE, 0, "%s: is empty", r->file);
+    section s;
+    AP_TRY(open_section(r, root, "", &s));
+    AP_TRY(get_text(&s, "name", &out->name));
+    AP_TRY(need(&s, "groups", &groups));
+    AP_TRY(read_groups(r, groups, out));
+    AP_TRY(need(&s, "links", &links));
+    AP_TRY(read_links(r, links, out));
+    return close_section(&s);
+}
+
+/* ---- YAML ---- */
+
+static void delete_document(void *doc)
+{
+    yaml_document_delete(doc);
+}
+
+static ap_status no_yaml(ap_ctx *ctx, const char *file, const yaml_parser_t *p)
+{
+    if (p->error == YAML_MEMORY_ERROR)
+        return ap_fail(ctx, AP_ERR_ENV, 0, "%s: out of memory", file);
+    size_t line = p->error == YAML_READER_ERROR ? p->mark.line : p->problem_mark.line;
+    return ap_fail(ctx, AP_ERR_USAGE, 0, "%s:%zu: not YAML: %s", file, line + 1, p->problem ? p->problem : "?");
+}
+
+/* The tree lives as long as the context, so that leaving by the way out of memory does not lose it. */
+static ap_status load(ap_ctx *ctx, const char *file, const char *text, size_t size, yaml_document_t *doc)
+{
+    yaml_parser_t p;
+    if (!yaml_parser_initialize(&p))
+        return ap_fail(ctx, AP_ERR_ENV, 0, "%s: out of memory", file);
+    yaml_parser_set_input_string(&p, (const unsigned char *)text, size);
+    bool ok = yaml_parser_load(&p, doc);
+    bool one = true;
+    if (ok) {
+        yaml_document_t more;
+        one = yaml_parser_load(&p, &more) && !yaml_document_get_root_node(&more);
+        if (!p.error)
+            yaml_document_delete(&more);
+    }
+    ap_status s = AP_OK;
+    if (p.error)
+        s = no_yaml(ctx, file, &p);
+    else if (!one)
+        s = ap_fail(ctx, AP_ERR_USAGE, 0, "%s: has several documents, one cluster is expected", file);
+    yaml_parser_delete(&p);
+    return s;
+}
+
+ap_status ap_cluster_from_text(ap_ctx *ctx, const char *file, const char *text, size_t size, ap_cluster *out)
+{
+    *out = (ap_cluster){.name = ""};
+    if (size > MAX_FILE)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "%s: larger than 1 MiB, this is no cluster file", file);
+    yaml_document_t *doc = AP_NEW(&ctx->arena, yaml_document_t);
+    ap_ctx_on_release(ctx, delete_document, doc);
+    AP_TRY(load(ctx, file, text, size, doc));
+    reader r = {.ctx = ctx, .file = file, .doc = doc};
+    return read_root(&r, out);
+}
+
+ap_status ap_cluster_from_file(ap_ctx *ctx, const char *path, ap_cluster *out)
+{
+    ap_file f;
+    AP_TRY(ap_file_map(ctx, path, &f));
+    if (f.size > MAX_FILE) {
+        ap_file_unmap(&f);
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "%s: larger than 1 MiB, this is no cluster file", path);
+    }
+    char *text = ap_arena_memdup(&ctx->arena, f.data ? (const void *)f.data : "", (size_t)f.size);
+    size_t size = (size_t)f.size;
+    ap_file_unmap(&f);
+    return ap_cluster_from_text(ctx, path, text, size, out);
+}

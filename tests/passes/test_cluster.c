@@ -1,0 +1,201 @@
+/* Clusters: files read to the last number, wrong ones refused with file, line and key, presets with a part picked. */
+#include "passes/cluster.h"
+
+#include "ir/base/text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define HEAD "name: lab\ngroups:\n  - hosts: 2\n    devices_per_host: 4\n    device:\n"
+#define PEAK "      peak: {f32: 19.5 TFLOP/s, bf16: 312 TFLOP/s}\n"
+#define REST "      vector: 9.7 TFLOP/s\n      efficiency: 0.625\n      launch: 4 us\n      memory:\n"
+#define HBM "        - {name: HBM, capacity: 80 GB, bandwidth: 2.039 TB/s}\n"
+#define DRAM "        - {name: DRAM, capacity: 2 TiB, bandwidth: 25 GB/s, latency: 1500 ns, shared_by: 8}\n"
+#define LINKS                                                                                                          \
+    "links:\n  devices: {latency: 5 us, bandwidth: 300 GB/s}\n  hosts: {latency: 10us, bandwidth: 200 Gbit/s}\n"
+#define WHOLE HEAD PEAK REST HBM DRAM LINKS
+
+static void whole_file(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_cluster c;
+    assert_int_equal(ap_cluster_from_text(ctx, "lab.yaml", WHOLE, strlen(WHOLE), &c), AP_OK);
+    assert_string_equal(c.name, "lab");
+    assert_int_equal(c.hosts, 2);
+    assert_int_equal(c.devices_per_host, 4);
+    assert_int_equal(c.flops_per_second[AP_F32], INT64_C(19500000000000));
+    assert_int_equal(c.flops_per_second[AP_BF16], INT64_C(312000000000000));
+    assert_int_equal(c.flops_per_second[AP_F16], 0);
+    assert_int_equal(c.vector_flops_per_second, INT64_C(9700000000000));
+    assert_true(c.contract_efficiency == 0.625);
+    assert_int_equal(c.launch_ps, 4000000);
+    assert_int_equal(c.memory_bytes, INT64_C(80000000000));
+    assert_int_equal(c.memory_bytes_per_second, INT64_C(2039000000000));
+    assert_int_equal(c.ntiers, 2);
+    assert_int_equal(c.tier[0].bytes, c.memory_bytes);
+    assert_string_equal(c.tier[1].name, "DRAM");
+    assert_int_equal(c.tier[1].bytes, INT64_C(2) << 40);
+    assert_int_equal(c.tier[1].latency_ps, 1500000);
+    assert_int_equal(c.tier[1].shared_by, 8);
+    assert_int_equal(c.inside.latency_ps, 5000000);
+    assert_int_equal(c.inside.bytes_per_second, INT64_C(300000000000));
+    assert_int_equal(c.between.latency_ps, 10000000);
+    assert_int_equal(c.between.bytes_per_second, INT64_C(25000000000));
+    ap_ctx_release(ctx);
+}
+
+typedef struct refusal {
+    const char *text, *words; /* words: must stand in the message, in this order, separated by | */
+} refusal;
+
+static const refusal refusals[] = {
+    {"", "bad.yaml|empty"},
+    {"# only a comment\n", "bad.yaml|empty"},
+    {"just words\n", "bad.yaml:1|mapping"},
+    {"- a\n- b\n", "bad.yaml:1|mapping"},
+    {"name: [a\n", "bad.yaml:|not YAML"},
+    {"name: \"\\0\"\n", "bad.yaml:1|\"name\""},
+    {WHOLE "---\nname: more\n", "bad.yaml|several documents"},
+    {"name: lab\n", "bad.yaml:1|\"groups\"|missing"},
+    {WHOLE "extra: 1\n", "bad.yaml:16|\"extra\"|known"},
+    {WHOLE "name: again\n", "bad.yaml:16|\"name\"|twice"},
+    {"name: lab\ngroups: []\n", "bad.yaml:2|\"groups\""},
+    {"name: lab\ngroups: [{}, {}]\n", "bad.yaml:2|\"groups\"|several"},
+    {"name: lab\ngroups: [7]\n", "bad.yaml:2|\"groups[0]\"|mapping"},
+    {"name: lab\ngroups:\n  - hosts: 0\n", "bad.yaml:3|\"groups[0].hosts\"|1 to 65536"},
+    {"name: lab\ngroups:\n  - hosts: 1.5\n", "bad.yaml:3|\"groups[0].hosts\""},
+    {"name: lab\ngroups:\n  - hosts: 99999999999999999999\n", "bad.yaml:3|\"groups[0].hosts\""},
+    {"name: lab\ngroups:\n  - hosts: 60000\n    devices_per_host: 60000\n", "bad.yaml:3|65536"},
+    {HEAD "      peak: 3\n", "bad.yaml:6|\"groups[0].device.peak\"|mapping"},
+    {HEAD "      peak: {bf16: 312 TFLOP/s}\n", "bad.yaml:6|\"groups[0].device.peak.f32\"|missing"},
+    {HEAD "      peak: {f32: 312}\n", "bad.yaml:6|\"groups[0].device.peak.f32\"|'312'|TFLOP/s"},
+    {HEAD "      peak: {f32: 312 GB}\n", "bad.yaml:6|peak.f32|'312 GB'"},
+    {HEAD "      peak: {f32: -1 TFLOP/s}\n", "bad.yaml:6|peak.f32"},
+    {HEAD "      peak: {f32: 0 TFLOP/s}\n", "bad.yaml:6|peak.f32"},
+    {HEAD "      peak: {f32: 9223372036854775807 PFLOP/s}\n", "bad.yaml:6|peak.f32"},
+    {HEAD "      peak: {f32: 99999999999999999999999 TFLOP/s}\n", "bad.yaml:6|peak.f32"},
+    {HEAD "      peak: {f32: [1]}\n", "bad.yaml:6|peak.f32|single"},
+    {HEAD "      peak: {f32: 1 TFLOP/s, f77: 1 TFLOP/s}\n", "bad.yaml:6|peak.f77|known"},
+    {HEAD PEAK "      vector: 1 TFLOP/s\n      efficiency: 1.1\n", "bad.yaml:8|\"groups[0].device.efficiency\""},
+    {HEAD PEAK "      vector: 1 TFLOP/s\n      efficiency: 0\n", "bad.yaml:8|efficiency"},
+    {HEAD PEAK "      vector: 1 TFLOP/s\n      efficiency: most\n", "bad.yaml:8|efficiency"},
+    {HEAD PEAK REST "        []\n" LINKS, "bad.yaml:11|\"groups[0].device.memory\""},
+    {HEAD PEAK REST "        - {name: HBM, bandwidth: 1 GB/s}\n" LINKS,
+     "bad.yaml:11|device.memory[0].capacity|missing"},
+    {HEAD PEAK REST HBM "        - {name: D, capacity: 1 GB/s, bandwidth: 1 GB/s}\n" LINKS,
+     "bad.yaml:12|memory[1].capacity|'1 GB/s'"},
+    {HEAD PEAK REST DRAM LINKS, "bad.yaml:11|\"groups[0].device.memory\"|share"},
+    {HEAD PEAK REST HBM HBM HBM HBM HBM HBM HBM HBM HBM LINKS, "bad.yaml:11|memory|more than 8"},
+    {HEAD PEAK REST HBM "links: {}\n", "bad.yaml:12|\"links.devices\"|missing"},
+    {HEAD PEAK REST HBM "links: {devices: {latency: 1 us, bandwidth: 1 GB/s}}\n",
+     "bad.yaml:12|\"links.hosts\"|missing"},
+    {HEAD PEAK REST HBM
+     "links: {hosts: {latency: 1 us, bandwidth: 1 GB/s}, devices: {latency: 1 GB, bandwidth: 1 GB/s}}\n",
+     "bad.yaml:12|links.devices.latency"},
+    {HEAD PEAK REST HBM
+     "links: {hosts: {latency: 1 us, bandwidth: 1 GB/s}, devices: {latency: 1 us, bandwidth: 0.5 B/s}}\n",
+     "bad.yaml:12|links.devices.bandwidth"},
+};
+
+static void wrong_files(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        ap_ctx *ctx = ap_ctx_create();
+        ap_cluster c;
+        const char *text = refusals[i].text;
+        if (ap_cluster_from_text(ctx, "bad.yaml", text, strlen(text), &c) != AP_ERR_USAGE || ctx->diags.len != 1)
+            fail_msg("refusal %zu: not refused once", i);
+        const char *message = ap_diag_str(ctx, &ctx->diags.at[0]), *at = message;
+        char words[256];
+        strncpy(words, refusals[i].words, sizeof words - 1);
+        words[sizeof words - 1] = 0;
+        for (char *w = strtok(words, "|"); w; w = strtok(NULL, "|")) {
+            at = strstr(at, w);
+            if (!at)
+                fail_msg("refusal %zu: '%s' is not (there) in: %s", i, w, message);
+        }
+        ap_ctx_release(ctx);
+    }
+}
+
+/* Every prefix and every file with one byte changed is read or refused once; what is read makes sense. */
+static void damaged_files(void **unused)
+{
+    (void)unused;
+    char text[sizeof WHOLE];
+    size_t n = strlen(WHOLE);
+    for (size_t i = 0; i < 3 * n; i++) {
+        ap_ctx *ctx = ap_ctx_create();
+        ap_cluster c;
+        memcpy(text, WHOLE, n);
+        size_t size = i < n ? i : n;
+        if (i >= n)
+            text[i % n] = i < 2 * n ? '&' : (char)0xff;
+        ap_status s = ap_cluster_from_text(ctx, "bad.yaml", text, size, &c);
+        assert_true(s == AP_OK || (s == AP_ERR_USAGE && ctx->diags.len == 1));
+        if (s == AP_OK)
+            assert_true(c.hosts > 0 && c.devices_per_host > 0 && c.flops_per_second[AP_F32] > 0 && c.memory_bytes > 0 &&
+                        c.inside.bytes_per_second > 0 && c.between.bytes_per_second > 0);
+        ap_ctx_release(ctx);
+    }
+}
+
+static void deep_nesting(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_text t;
+    ap_cluster c;
+    ap_text_init(&t, &ctx->arena);
+    for (int i = 0; i < 100000; i++)
+        ap_text_add(&t, "[");
+    assert_int_equal(ap_cluster_from_text(ctx, "bad.yaml", ap_text_str(&t), t.len, &c), AP_ERR_USAGE);
+    ap_ctx_release(ctx);
+}
+
+static void presets(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *name;
+        int32_t devices;
+        int64_t gigabytes, f16_tera, inside_giga;
+    } known[] = {{"p3.16xlarge", 8, 16, 125, 130},   {"dgx-2", 16, 32, 125, 150}, {"summit", 6, 16, 125, 50},
+                 {"dgx-a100-80gb", 8, 80, 312, 300}, {"selene", 8, 80, 312, 300}, {"dgx-h100", 8, 80, 989, 450},
+                 {"dgx-h200", 8, 141, 989, 450}};
+    ap_ctx *ctx = ap_ctx_create();
+    ap_cluster c;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        const char *text = ap_name_str(ctx, ap_name_format(ctx, "%s:3", known[i].name));
+        assert_int_equal(ap_cluster_find(ctx, text, &c), AP_OK);
+        assert_string_equal(c.name, known[i].name);
+        assert_int_equal(c.hosts, 3);
+        assert_int_equal(c.devices_per_host, known[i].devices);
+        assert_int_equal(c.memory_bytes, known[i].gigabytes * INT64_C(1000000000));
+        assert_int_equal(c.flops_per_second[AP_F16], known[i].f16_tera * INT64_C(1000000000000));
+        assert_int_equal(c.inside.bytes_per_second, known[i].inside_giga * INT64_C(1000000000));
+        assert_true(c.between.bytes_per_second < c.inside.bytes_per_second);
+    }
+    assert_int_equal(ap_cluster_find(ctx, "summit:4608", &c), AP_OK);
+    assert_int_equal(ap_cluster_find(ctx, "dgx-2:65536x16", &c), AP_ERR_USAGE);
+    assert_int_equal(ap_cluster_find(ctx, "none.yaml", &c), AP_ERR_ENV);
+    assert_int_equal(ap_cluster_find(ctx, "./none:2x2", &c), AP_ERR_ENV);
+    assert_int_equal(ap_cluster_find(ctx, "none.yaml:2x", &c), AP_ERR_USAGE);
+    ap_ctx_release(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whole_file),   cmocka_unit_test(wrong_files), cmocka_unit_test(damaged_files),
+        cmocka_unit_test(deep_nesting), cmocka_unit_test(presets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
