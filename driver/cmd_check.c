@@ -4,7 +4,7 @@
 
 #include "driver/plan_file.h"
 #include "driver/process.h"
-#include "ir/base/file.h"
+#include "driver/supervise.h"
 #include "ir/pointwise.h"
 
 #include <autopar_rt.h>
@@ -175,13 +175,15 @@ ap_status ap_cmd_check(ap_ctx *ctx, const ap_options *opt)
     AP_TRY(ap_plan_file_read(ctx, opt->subject, &plan));
     uint32_t n = plan.m->funcs.at[0].nresults;
     comparison *c = AP_NEW_ARRAY(&ctx->arena, comparison, n);
-    const char *dir;
+    const char *dir = NULL;
+    bool worker;
     AP_TRY(ap_temp_dir(ctx, &dir));
-    ap_status s = run_model(ctx, opt, plan.m, dir);
+    ap_status s = ap_supervise(ctx, &(ap_half_done){.part = dir}, &worker);
+    if (!worker)
+        return s;
+    s = run_model(ctx, opt, plan.m, dir);
     if (s == AP_OK)
         s = compare_all(ctx, opt, plan.m, dir, rtol, atol, c);
-    ap_status removed = ap_dir_remove(ctx, dir);
     AP_TRY(s);
-    AP_TRY(removed);
     return report(ctx, opt, c, n);
 }

@@ -1,11 +1,14 @@
-/* compile: model -> folder. The folder is made beside its final name and renamed when all is done. */
+/* compile: model -> folder. The folder is made beside its final name and renamed when all is done; a supervisor
+ * removes it if that never happens. */
 #include "driver/commands.h"
 
 #include "backend/backend.h"
 #include "driver/plan_file.h"
 #include "driver/process.h"
+#include "driver/supervise.h"
 #include "ir/base/file.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,11 +21,16 @@ static ap_status only(ap_ctx *ctx, const char *option, const char *value, const 
     return AP_OK;
 }
 
-static ap_status check_options(ap_ctx *ctx, const ap_options *opt)
+ap_status ap_compile_options(ap_ctx *ctx, const ap_options *opt)
 {
+    const char *name;
     AP_TRY(only(ctx, "target", opt->target, "cpu"));
     AP_TRY(only(ctx, "codegen", opt->codegen, "c"));
-    return only(ctx, "weights", opt->weights, "copy");
+    AP_TRY(only(ctx, "weights", opt->weights, "copy"));
+    for (const char *c = opt->march; c && (*c || c == opt->march); c++)
+        if (!isalnum((unsigned char)*c) && !strchr("._+-", *c ? *c : '/'))
+            return ap_fail(ctx, AP_ERR_USAGE, 0, "--march: '%s' is not the name of a processor", opt->march);
+    return ap_job_name(ctx, opt, &name);
 }
 
 static ap_status write_text(ap_ctx *ctx, const char *dir, const char *file, const char *text)
@@ -73,9 +81,8 @@ static void print_result(const ap_job *job, const char *dir)
 }
 
 /* The new folder takes the place of the old one, if any. */
-static ap_status move_into_place(ap_ctx *ctx, const char *part, const char *dir, bool replace)
+static ap_status move_into_place(ap_ctx *ctx, const char *part, const char *dir, const char *old, bool replace)
 {
-    const char *old = ap_name_str(ctx, ap_name_format(ctx, "%s.old%ld", dir, (long)getpid()));
     if (replace && rename(dir, old) != 0)
         return ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot be replaced: %s", dir, strerror(errno));
     if (rename(part, dir) != 0) {
@@ -106,15 +113,20 @@ ap_status ap_cmd_compile(ap_ctx *ctx, const ap_options *opt)
 {
     const char *dir = NULL;
     AP_TRY(output_dir(ctx, opt, &dir));
-    AP_TRY(check_options(ctx, opt));
+    AP_TRY(ap_compile_options(ctx, opt));
     struct stat st;
     bool exists = lstat(dir, &st) == 0;
     if (exists && (!opt->force || !S_ISDIR(st.st_mode)))
         return ap_fail(ctx, AP_ERR_USAGE, 0, "%s: exists%s", dir,
                        S_ISDIR(st.st_mode) ? " (--force replaces it)" : " and is no folder");
-    ap_job job;
-    ap_status s = ap_job_import(ctx, opt, false, &job);
     const char *part = ap_name_str(ctx, ap_name_format(ctx, "%s.part%ld", dir, (long)getpid()));
+    const char *old = ap_name_str(ctx, ap_name_format(ctx, "%s.old%ld", dir, (long)getpid()));
+    bool worker;
+    ap_status s = ap_supervise(ctx, &(ap_half_done){.part = part, .dir = dir, .old = old}, &worker);
+    if (!worker)
+        return s;
+    ap_job job;
+    s = ap_job_import(ctx, opt, false, &job);
     ap_dir_hold *hold = ap_dir_hold_make(ctx); /* removes it unless it comes into place */
     if (s == AP_OK) {
         hold->path = part;
@@ -123,7 +135,7 @@ ap_status ap_cmd_compile(ap_ctx *ctx, const ap_options *opt)
     if (s == AP_OK)
         s = ap_compile_into(ctx, &job, part);
     if (s == AP_OK)
-        s = move_into_place(ctx, part, dir, exists);
+        s = move_into_place(ctx, part, dir, old, exists);
     if (s == AP_OK && opt->json) {
         const char *text;
         s = ap_json_text(ctx, ap_plan_json(&job, true), &text);

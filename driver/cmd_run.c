@@ -2,8 +2,9 @@
 #include "driver/commands.h"
 
 #include "driver/process.h"
-#include "ir/base/file.h"
+#include "driver/supervise.h"
 
+#include <string.h>
 #include <sys/stat.h>
 
 static ap_status run_dir(ap_ctx *ctx, const ap_options *opt, const char *dir)
@@ -17,8 +18,6 @@ static ap_status run_dir(ap_ctx *ctx, const ap_options *opt, const char *dir)
     ap_vec_push(&ctx->arena, &argv, "--output-dir");
     ap_vec_push(&ctx->arena, &argv, opt->output_dir ? opt->output_dir : ".");
     if (opt->repeat) {
-        int64_t n;
-        AP_TRY(ap_option_int(ctx, "repeat", opt->repeat, 1, 1000000, &n));
         ap_vec_push(&ctx->arena, &argv, "--repeat");
         ap_vec_push(&ctx->arena, &argv, opt->repeat);
     }
@@ -38,23 +37,35 @@ static ap_status run_model(ap_ctx *ctx, const ap_options *opt)
 {
     ap_job job;
     const char *dir = NULL;
-    ap_status s = ap_job_import(ctx, opt, false, &job);
-    if (s == AP_OK)
-        s = ap_temp_dir(ctx, &dir);
+    bool worker;
+    AP_TRY(ap_compile_options(ctx, opt));
+    AP_TRY(ap_temp_dir(ctx, &dir));
+    ap_status s = ap_supervise(ctx, &(ap_half_done){.part = dir}, &worker);
+    if (!worker)
+        return s;
+    s = ap_job_import(ctx, opt, false, &job);
     if (s == AP_OK)
         s = ap_compile_into(ctx, &job, dir);
     if (s == AP_OK)
         s = run_dir(ctx, opt, dir);
-    if (dir) {
-        ap_status removed = ap_dir_remove(ctx, dir);
-        s = s == AP_OK ? removed : s;
-    }
     ap_job_deinit(&job);
     return s;
 }
 
+static ap_status check_values(ap_ctx *ctx, const ap_options *opt)
+{
+    int64_t n;
+    for (uint32_t i = 0; i < opt->input.item.len; i++) {
+        const char *s = opt->input.item.at[i], *eq = strchr(s, '=');
+        if (!eq || eq == s || !eq[1])
+            return ap_fail(ctx, AP_ERR_USAGE, 0, "--input: '%s' is not NAME=FILE", s);
+    }
+    return opt->repeat ? ap_option_int(ctx, "repeat", opt->repeat, 1, 1000000, &n) : AP_OK;
+}
+
 ap_status ap_cmd_run(ap_ctx *ctx, const ap_options *opt)
 {
+    AP_TRY(check_values(ctx, opt));
     struct stat st;
     if (stat(opt->subject, &st) == 0 && S_ISDIR(st.st_mode))
         return run_dir(ctx, opt, opt->subject);
