@@ -110,14 +110,12 @@ static ap_value seen_from(ap_legal *l, ap_value x, const window *w, const int64_
 
 static ap_value sum_of_places(ap_legal *l, ap_value x, ap_value weights, const window *w, int64_t groups)
 {
-    char lx[AP_MAX_RANK + 1] = "ngc", lw[] = "gmc", ly[AP_MAX_RANK + 1] = "ngm";
-    if (groups == 1) {
-        strcpy(lx, "nc");
-        strcpy(lw, "mc");
-        strcpy(ly, "nm");
-    }
-    strncat(lx, "xyz", (size_t)w->n);
-    strncat(ly, "xyz", (size_t)w->n);
+    /* n batch, g groups, m results of a group, c channels of a group, then the plane */
+    static const char *const letters[2][MAX_SPATIAL][2] = {
+        {{"ncx", "nmx"}, {"ncxy", "nmxy"}, {"ncxyz", "nmxyz"}},
+        {{"ngcx", "ngmx"}, {"ngcxy", "ngmxy"}, {"ngcxyz", "ngmxyz"}}};
+    const char *lx = letters[groups != 1][w->n - 1][0], *ly = letters[groups != 1][w->n - 1][1];
+    const char *lw = groups == 1 ? "mc" : "gmc";
     int64_t at[MAX_SPATIAL] = {0};
     ap_value sum = AP_NONE;
     for (int64_t p = 0; p < w->places && !l->status; p++) {
