@@ -2,8 +2,8 @@
  *
  * What the first model finds in its input, the second one classifies. Each is a library made by `autopar compile`, with
  * functions under its own name; the first runs on two devices, which are threads of this process. */
-#include "head.h"
 #include "backbone.h"
+#include "head.h"
 
 #include <stdio.h>
 #include <stdlib.h>

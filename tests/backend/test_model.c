@@ -248,7 +248,7 @@ static void compiler_fails(void **state)
     assert_int_equal(ap_backend_c_build(b.ctx, b.dir, "emb", &tools), AP_ERR_ENV);
     assert_int_equal(b.ctx->diags.len, before + 1);
     assert_non_null(strstr(b.ctx->diags.at[before].text, "compiling main.c failed"));
-    assert_non_null(strstr(b.ctx->diags.at[before].text, "nonsense"));
+    assert_non_null(strstr(b.ctx->diags.at[before].more, "nonsense"));
     setenv("CC", "no-such-compiler -v", 1);
     assert_int_equal(ap_backend_c_build(b.ctx, b.dir, "emb", &tools), AP_ERR_ENV);
     unsetenv("CC");
