@@ -52,11 +52,44 @@ def test_check(autopar, models, tmp_path, name, devices):
         assert result["ok"] and result["outputs"], result
 
 
+SPLITS = {
+    "2x2": ("--devices", 4, "--mesh", "2x2"),
+    "2x2-forced": ("--devices", 4, "--mesh", "2x2", "--split", "force"),
+    "2-forced": ("--devices", 2, "--split", "force"),
+    "4-forced": ("--devices", 4, "--split", "force"),
+}
+
+
+@pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", MODELS)
-def test_every_pass_keeps_the_numbers(autopar, models, name):
-    """Verifier and evaluator after every pass, on 2 emulated devices, with the stored inputs."""
+def test_check_split(autopar, models, tmp_path, name, split):
+    """Two axes, and everything divided that can be."""
     data = models / name / "test_data_set_0"
-    autopar("plan", models / name / "model.onnx", "--shapes-from", data, "--devices", 2, "--check-passes", "-q")
+    autopar("compile", models / name / "model.onnx", "-o", tmp_path / "out", "--shapes-from", data, *SPLITS[split])
+    result = autopar.json("check", tmp_path / "out", "--data", data)
+    assert result["ok"] and result["outputs"], result
+
+
+EMULATED = {"2": ("--devices", 2), "2x2": SPLITS["2x2"], "2x2-forced": SPLITS["2x2-forced"]}
+
+
+@pytest.mark.parametrize("split", EMULATED)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_pass_keeps_the_numbers(autopar, models, name, split):
+    """Verifier and evaluator after every pass, on emulated devices, with the stored inputs."""
+    data = models / name / "test_data_set_0"
+    autopar("plan", models / name / "model.onnx", "--shapes-from", data, *EMULATED[split], "--check-passes", "-q")
+
+
+def test_forced_splits_reach_the_products(autopar, models):
+    """Forced, at least 80 % of the contraction FLOPs are divided by all devices in at least 80 % of the models."""
+    for split in ("2-forced", "4-forced", "2x2-forced"):
+        reached = []
+        for name in MODELS:
+            data = models / name / "test_data_set_0"
+            plan = autopar.json("plan", models / name / "model.onnx", "--shapes-from", data, *SPLITS[split])
+            reached.append(plan["sharded_flops_fraction"] >= 0.8)
+        assert sum(reached) >= 0.8 * len(MODELS), (split, [n for n, r in zip(MODELS, reached) if not r])
 
 
 # Their weights are inputs, so that no data lies beside them: ONNX Runtime makes it here.
