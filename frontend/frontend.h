@@ -24,7 +24,7 @@ typedef struct ap_import_options {
     const ap_input_shape *shape;
     int64_t batch;         /* size of the batch dimension, 0: not given */
     const char *batch_dim; /* NAME or INPUT:AXIS; NULL: the obvious one, or an error */
-    bool weights_absent; /* plan: external data files need not exist */
+    bool weights_absent;   /* plan: external data files need not exist */
 } ap_import_options;
 
 /* Figures for `info`, as the file has them. */
