@@ -6,22 +6,23 @@
 
 #include <string.h>
 
+/* All texts are made before the first is written: no file comes from a run that then fails. */
 static ap_status print_plan(ap_job *job)
 {
     ap_ctx *ctx = job->ctx;
-    const char *text, *slash = strrchr(job->opt->subject, '/');
-    if (job->opt->output) {
-        AP_TRY(ap_plan_file_text(job, &text));
-        AP_TRY(ap_file_write(ctx, job->opt->output, text, strlen(text)));
-    }
-    if (job->opt->json) {
+    const ap_options *opt = job->opt;
+    const char *file = NULL, *text = NULL, *slash = strrchr(opt->subject, '/');
+    if (opt->output)
+        AP_TRY(ap_plan_file_text(job, &file));
+    if (opt->json)
         AP_TRY(ap_json_text(ctx, ap_plan_json(job, true), &text));
-        printf("%s\n", text);
-    } else if (!job->opt->quiet) {
-        AP_TRY(ap_plan_report(ctx, job->m, &job->planning.cluster, &job->result, slash ? slash + 1 : job->opt->subject,
+    else if (!opt->quiet)
+        AP_TRY(ap_plan_report(ctx, job->m, &job->planning.cluster, &job->result, slash ? slash + 1 : opt->subject,
                               job->digest, &text));
-        fputs(text, stdout);
-    }
+    if (file)
+        AP_TRY(ap_file_write(ctx, opt->output, file, strlen(file)));
+    if (text)
+        printf("%s%s", text, opt->json ? "\n" : "");
     return AP_OK;
 }
 

@@ -330,11 +330,8 @@ ap_status ap_onnx_bind_dims(const ap_onnx_graph *g, const ap_import_options *opt
     ap_text_init(&missing, &ctx->scratch);
     for (uint32_t i = 0; i < g->ninputs; i++) {
         resolve(&b, i, given_shape(opt, g, i), &(*out)[i], &missing);
-        int64_t bytes = ap_dtype_bytes((*out)[i].dtype);
-        for (uint32_t d = 0; d < (*out)[i].rank; d++)
-            bytes = ap_sat_mul(bytes, ap_max_i64((*out)[i].dim[d], 1));
-        if (bytes > INT64_MAX / 4)
-            return ap_error(ctx, g->src->loc, "input \"%s\" has more than 2^61 bytes", g->input[i]->name);
+        if (!ap_dims_fit((int)(*out)[i].rank, (*out)[i].dim))
+            return ap_error(ctx, g->src->loc, "input \"%s\" has more than 2^56 elements", g->input[i]->name);
     }
     if (missing.len)
         return ap_error(ctx, g->src->loc,

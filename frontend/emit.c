@@ -93,9 +93,9 @@ static ap_type type_of(const ap_legal *l, ap_dtype t, const ap_dims *d)
 /* Sizes that later arithmetic would overflow on are refused where they arise. */
 static bool size_ok(ap_legal *l, ap_type type)
 {
-    if (ap_type_bytes(l->ctx, type) < INT64_MAX / 4)
+    if (ap_shape_fits(ap_type_shape(l->ctx, type)))
         return true;
-    ap_refuse(l, "a value here has more than 2^61 bytes");
+    ap_refuse(l, "a value here has more than 2^56 elements");
     return false;
 }
 

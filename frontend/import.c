@@ -109,6 +109,7 @@ static ap_status end_function(ap_legal *l)
     ap_value *result = AP_NEW_ARRAY(&l->ctx->scratch, ap_value, n);
     ap_type *type = AP_NEW_ARRAY(&l->ctx->scratch, ap_type, n);
     ap_name *name = AP_NEW_ARRAY(&l->ctx->scratch, ap_name, n);
+    bool *seen = AP_NEW_ARRAY(&l->ctx->scratch, bool, g->values.len);
     l->loc = g->src->loc;
     /* An initializer that is an output is read through a node that only has inputs. */
     const ap_onnx_node outputs = {.nin = n, .in = g->output_value, .loc = l->loc};
@@ -120,6 +121,9 @@ static ap_status end_function(ap_legal *l)
         AP_TRY(check_output(l, g->proto->output[i], result[i]));
         type[i] = ap_value_type(l->m, result[i]);
         name[i] = g->values.at[g->output_value[i]].name;
+        if (seen[g->output_value[i]])
+            return ap_error(l->ctx, l->loc, "two outputs are called \"%s\"", ap_name_str(l->ctx, name[i]));
+        seen[g->output_value[i]] = true;
     }
     l->node = NULL;
     ap_func_set_results(l->m, l->func, n, type, name);

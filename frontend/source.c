@@ -1,7 +1,8 @@
 /* Where values come from that no node computes: initializers and the contents of Constant nodes.
  *
  * One element of any type, up to 16 integers or booleans, and up to 16 floats of a Constant node become a
- * `constant`: they are factors, shapes and axes. Everything else is a frozen `param` whose bytes stay where they are. */
+ * `constant`: they are factors, shapes and axes. Everything else is a frozen `param` whose bytes stay where they are.
+ */
 #include "frontend/legalise.h"
 
 #include <string.h>

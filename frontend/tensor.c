@@ -48,18 +48,17 @@ static ap_status read_dims(const ap_onnx_source *src, const Onnx__TensorProto *p
         return ap_error(ctx, loc, "%s \"%s\": rank %zu is above %d", what, name_of(p), p->n_dims, AP_MAX_RANK);
     out->rank = (uint8_t)p->n_dims;
     out->count = 1;
-    int64_t bytes = ap_dtype_bytes(out->dtype);
-    bool empty = false, fits = true;
+    bool empty = false;
     for (size_t d = 0; d < p->n_dims; d++) {
         if (p->dims[d] < 0)
             return ap_error(ctx, loc, "%s \"%s\": dimension %zu is %" PRId64, what, name_of(p), d, p->dims[d]);
         out->dim[d] = p->dims[d];
         empty = empty || p->dims[d] == 0;
-        fits = fits && ap_mul_i64(bytes, ap_max_i64(p->dims[d], 1), &bytes);
     }
-    if (!fits)
-        return ap_error(ctx, loc, "%s \"%s\": its dimensions ask for more than 2^63 bytes", what, name_of(p));
-    out->count = empty ? 0 : bytes / ap_dtype_bytes(out->dtype);
+    if (!ap_dims_fit(out->rank, out->dim))
+        return ap_error(ctx, loc, "%s \"%s\": its dimensions ask for more than 2^56 elements", what, name_of(p));
+    for (int d = 0; d < out->rank; d++)
+        out->count *= empty ? 0 : out->dim[d];
     return AP_OK;
 }
 

@@ -85,12 +85,8 @@ ap_status ap_parse_shape(ap_lex *l, ap_shape_info *out)
         } while (ap_lex_accept(l, ","));
         AP_TRY(ap_lex_expect(l, "]"));
     }
-    /* 8 bytes an element, with room for arithmetic on offsets */
-    int64_t n = 64;
-    for (int f = 0; f < out->nfactors; f++)
-        n = ap_sat_mul(n, ap_max_i64(out->physical[f], 1));
     l->mark = mark;
-    return n == INT64_MAX ? ap_lex_error(l, "the shape has too many elements") : AP_OK;
+    return ap_shape_fits(out) ? AP_OK : ap_lex_error(l, "the shape has too many elements");
 }
 
 /* ---- shardings ---- */

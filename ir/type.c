@@ -122,6 +122,19 @@ int64_t ap_shape_count(const ap_shape_info *s)
     return n;
 }
 
+bool ap_dims_fit(int rank, const int64_t *dim)
+{
+    int64_t n = 1;
+    for (int d = 0; d < rank; d++)
+        n = ap_sat_mul(n, ap_max_i64(dim[d], 1));
+    return n <= AP_MAX_ELEMENTS;
+}
+
+bool ap_shape_fits(const ap_shape_info *s)
+{
+    return ap_dims_fit(s->nfactors, s->physical);
+}
+
 int ap_shape_dims(const ap_shape_info *s, int64_t out[AP_MAX_RANK])
 {
     for (int d = 0; d < s->rank; d++)

@@ -64,6 +64,11 @@ const ap_shape_info *ap_shape_get(const ap_ctx *ctx, ap_shape s);    /* valid as
 int64_t ap_shape_dim(const ap_shape_info *s, int d);                 /* logical extent of dimension d */
 int64_t ap_shape_count(const ap_shape_info *s);                      /* logical elements, saturating */
 int ap_shape_dims(const ap_shape_info *s, int64_t out[AP_MAX_RANK]); /* logical extents; returns rank */
+/* The largest shape that any module holds: 2^56 elements, extents of 0 not counted, so that bytes and offsets can be
+ * computed. Who makes types from a file asks first. */
+#define AP_MAX_ELEMENTS ((int64_t)1 << 56)
+bool ap_shape_fits(const ap_shape_info *s);
+bool ap_dims_fit(int rank, const int64_t *dim);
 bool ap_shape_same_dims(const ap_shape_info *a, const ap_shape_info *b);
 
 /* ---- shardings ---- */

@@ -12,6 +12,10 @@ int aprt_fail(aprt_failure *why, int status, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(why->text, sizeof why->text, fmt, args);
     va_end(args);
+    /* Names from files stand in it: they must not make lines, or commands to a terminal. */
+    for (char *c = why->text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
     return status;
 }
 
