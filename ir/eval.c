@@ -34,7 +34,11 @@ ap_status ap_eval_result(ap_eval *e, ap_node n, uint32_t i, ap_tensor **out)
     if (t.sharding) {
         const ap_sharding_info *s = ap_sharding_get(e->m->ctx, t.sharding);
         const ap_shape_info whole = local;
-        if (!ap_mesh_local_shape(&e->m->meshes.at[s->mesh], &whole, s, &local))
+        const ap_mesh_info *mesh = &e->m->meshes.at[s->mesh];
+        int32_t coords[AP_MAX_AXES];
+        int64_t start[AP_MAX_FACTORS];
+        ap_mesh_coords(mesh, e->rank, coords);
+        if (!ap_mesh_shard(mesh, &whole, s, coords, &local, start))
             return ap_eval_mismatch(e, n);
     }
     ap_tensor *r = AP_NEW(e->arena, ap_tensor);
