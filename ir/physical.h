@@ -12,7 +12,8 @@
  * is possible, and its price says so. Extents below 2 stay as they are. */
 int64_t ap_physical_extent(const ap_mesh_info *mesh, int64_t logical, bool force);
 
-/* Sets the physical extents in all types of the module. */
+/* Sets the physical extents in all types of the module. Without `force`, few parts that something takes one by one (the
+ * 3 of a fused projection) stay as they are: nobody splits them, and a plan is easier to read. */
 void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force);
 
 #endif

@@ -616,13 +616,16 @@ static void bad_pins_are_told(void **unused)
         {{"x", "[-,-,x]", NULL, 4}, "pins:4: "},
         {{"x", "[-,y]", NULL, 5}, "pins:5: "},
         {{"x", NULL, "dp", 6}, "pins:6: the mesh has no axis \"dp\""},
-        {{"x", "[x,-]", NULL, 7}, "pins:7: \"[x,-]\" splits a factor of 4 of \"x\" into unequal parts"},
+        {{"x", "[x*y,-]", NULL, 7}, "pins:7: \"[x*y,-]\" splits a factor of 4 of \"x\" into unequal parts"},
         {{"act", "[-,-] sum(x)", NULL, 8}, "pins:8: "},
         {{"fc2", "[-,-] sum(x)", NULL, 9}, "pins:9: "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ap_ctx *ctx = ap_ctx_create();
         ap_plan_options opt = options_of(ctx, 8);
+        const int32_t size[] = {2, 4};
+        if (cases[i].pin.line == 7)
+            opt.mesh = mesh_of(ctx, 2, size);
         opt.pin = &cases[i].pin;
         opt.npins = 1;
         ap_module *m;
