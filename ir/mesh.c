@@ -39,8 +39,8 @@ bool ap_mesh_local_shape(const ap_mesh_info *m, const ap_shape_info *shape, cons
     return true;
 }
 
-bool ap_mesh_shard(const ap_mesh_info *m, const ap_shape_info *shape, const ap_sharding_info *s,
-                   const int32_t *coords, ap_shape_info *out, int64_t start[AP_MAX_FACTORS])
+bool ap_mesh_shard(const ap_mesh_info *m, const ap_shape_info *shape, const ap_sharding_info *s, const int32_t *coords,
+                   ap_shape_info *out, int64_t start[AP_MAX_FACTORS])
 {
     if (!ap_mesh_local_shape(m, shape, s, out))
         return false;

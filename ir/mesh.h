@@ -24,7 +24,7 @@ bool ap_mesh_local_shape(const ap_mesh_info *m, const ap_shape_info *shape, cons
 
 /* The shard of the rank with these coordinates: elements [start, start + logical extent) of each factor, none where
  * the padding starts before it. Physical extents are those of ap_mesh_local_shape; false as there. */
-bool ap_mesh_shard(const ap_mesh_info *m, const ap_shape_info *shape, const ap_sharding_info *s,
-                   const int32_t *coords, ap_shape_info *out, int64_t start[AP_MAX_FACTORS]);
+bool ap_mesh_shard(const ap_mesh_info *m, const ap_shape_info *shape, const ap_sharding_info *s, const int32_t *coords,
+                   ap_shape_info *out, int64_t start[AP_MAX_FACTORS]);
 
 #endif

@@ -82,8 +82,8 @@ static void test_local_read(void **state)
     const ap_instr *in = &p->instrs.at[2];
     assert_int_equal(in->when, AP_WHEN_NOT_ZERO);
     assert_int_equal(in->when_mask, 3);
-    assert_int_equal(in->ints[0].base, 3);
-    assert_int_equal(in->ints[0].step[0], -2);
+    assert_int_equal(in->ints[0].value.base, 3);
+    assert_int_equal(in->ints[0].value.step[0], -2);
     assert_int_equal(p->instrs.at[1].picoseconds, 3000);
     assert_int_equal(p->instrs.at[7].exchange.dst_peer, 16);
     assert_int_equal(p->instrs.at[8].ref[1].offset.step[1], 64);

@@ -1,6 +1,6 @@
 /* Sharding rules. Golden: what single nodes and composites say, written by hand. Property: random small nodes of every
- * operator under every assignment of one axis (2, 4) and of two (2x2), extents that do not divide included: the emulated ranks, put together, give what one
- * device gives; and ap_rule_read reads back what ap_rule_apply wrote. */
+ * operator under every assignment of one axis (2, 4) and of two (2x2), extents that do not divide included: the
+ * emulated ranks, put together, give what one device gives; and ap_rule_read reads back what ap_rule_apply wrote. */
 #include "ir/op/columns.h"
 #include "ir/physical.h"
 #include "ir/text_form.h"
