@@ -326,8 +326,8 @@ typedef struct aprt_port {
     int64_t dim[APRT_MAX_RANK];
 } aprt_port;
 
-/* A rank's part of a parameter: a box of the logical tensor (in elements), kept compactly at byte_offset. What its counts
- * leave out is not there, and its place stays as it is. */
+/* A rank's part of a parameter: a box of the logical tensor (in elements), kept compactly at byte_offset. What its
+ * counts leave out is not there, and its place stays as it is. */
 typedef struct aprt_param {
     aprt_port port; /* the logical tensor; the name is that in the weights file */
     int32_t ndims;

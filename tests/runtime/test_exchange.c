@@ -262,7 +262,7 @@ static void wrong_programs(void **state)
     p[3].group = &repeated;
     p[4].arena_bytes = INT64_MAX;
     p[5].arena_bytes = INT64_C(1) << 60;
-    p[6].naxes = 1;
+    p[6].axis_size[0] = 0;
     for (int i = 0; i < 7; i++) {
         aprt_instance *instance;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
