@@ -17,39 +17,49 @@ static void widen(range *r, int64_t extent, int64_t stride)
         r->high += (extent - 1) * stride;
 }
 
-static range nest_range(const ap_kernel *k, uint32_t i)
+static int64_t turns_of(int64_t extent, uint32_t turns, const ap_instr *in, const int32_t *coordinate)
+{
+    return turns ? ap_int_at(&in->ints[turns - 1], coordinate) : extent;
+}
+
+static range nest_range(const ap_kernel *k, const ap_instr *in, uint32_t i, const int32_t *coordinate)
 {
     const ap_nest *n = &k->nest;
     range r = {0};
     for (int l = 0; l < n->nouter + n->ninner; l++)
-        widen(&r, n->extent[l], k->operand[i].stride[l]);
+        widen(&r, turns_of(n->extent[l], n->turns[l], in, coordinate), k->operand[i].stride[l]);
     for (uint32_t s = 0; s < n->nsops; s++)
         if (n->sop[s].kind == AP_SOP_GATHER && n->sop[s].operand == i)
             widen(&r, n->sop[s].extent, n->sop[s].stride);
     return r;
 }
 
-static range gemm_range(const ap_kernel *k, uint32_t i)
+static range gemm_range(const ap_kernel *k, const ap_instr *in, uint32_t i, const int32_t *coordinate)
 {
     const ap_gemm *g = &k->gemm;
     range r = {0};
     for (int l = 0; l < g->nloops; l++)
-        widen(&r, g->extent[l], i == 0 ? g->stride_a[l] : i == 1 ? g->stride_b[l] : g->stride_c[l]);
+        widen(&r, i == 2 && g->sum[l] ? 1 : turns_of(g->extent[l], g->turns[l], in, coordinate),
+              i == 0   ? g->stride_a[l]
+              : i == 1 ? g->stride_b[l]
+                       : g->stride_c[l]);
+    int64_t m = turns_of(g->m, g->turns_m, in, coordinate), n = turns_of(g->n, g->turns_n, in, coordinate);
+    int64_t inner = turns_of(g->k, g->turns_k, in, coordinate);
     if (i == 0) {
-        widen(&r, g->m, g->rsa);
-        widen(&r, g->k, g->csa);
+        widen(&r, m, g->rsa);
+        widen(&r, inner, g->csa);
     } else {
-        widen(&r, i == 1 ? g->k : g->m, i == 1 ? g->rsb : g->rsc);
-        widen(&r, g->n, i == 1 ? g->csb : g->csc);
+        widen(&r, i == 1 ? inner : m, i == 1 ? g->rsb : g->rsc);
+        widen(&r, n, i == 1 ? g->csb : g->csc);
     }
     return r;
 }
 
 /* The bytes that operand i of a call touches on a rank, within its space. */
-static range call_range(const ap_emit *e, const ap_kernel *k, const ap_instr *in, uint32_t i, const int64_t *coordinate)
+static range call_range(const ap_emit *e, const ap_kernel *k, const ap_instr *in, uint32_t i, const int32_t *coordinate)
 {
     const ap_ref *ref = &in->ref[i];
-    range r = k->kind == AP_KERNEL_GEMM ? gemm_range(k, i) : nest_range(k, i);
+    range r = k->kind == AP_KERNEL_GEMM ? gemm_range(k, in, i, coordinate) : nest_range(k, in, i, coordinate);
     int64_t bytes = ap_dtype_bytes(k->operand[i].dtype), at = ref->offset.base;
     for (int a = 0; a < e->p->naxes; a++)
         at += ref->offset.step[a] * coordinate[a];
@@ -68,7 +78,7 @@ static bool same_memory(const ap_ref *a, const ap_ref *b)
 
 static bool call_is_apart(const ap_emit *e, const ap_kernel *k, const ap_instr *in, int32_t rank)
 {
-    int64_t coordinate[AP_MAX_AXES] = {0};
+    int32_t coordinate[AP_MAX_AXES] = {0};
     for (int a = 0; a < e->p->naxes; a++)
         coordinate[a] = rank / e->p->axis_stride[a] % e->p->axis_size[a];
     for (uint32_t i = 0; i < k->noperands; i++) {

@@ -73,6 +73,42 @@ static void print_beta(ap_text *t, const ap_gemm *g)
         ap_text_add(t, "0");
 }
 
+static void print_turns(ap_text *t, int64_t extent, uint32_t turns)
+{
+    if (turns)
+        ap_text_addf(t, "n%" PRIu32, turns - 1);
+    else
+        ap_text_addf(t, "%" PRId64, extent);
+}
+
+/* Summed loops whose turns depend on the rank: without any, one turn adds a product of k = 0. */
+static bool may_sum_nothing(const ap_gemm *g, int l)
+{
+    return g->sum[l] && g->turns[l];
+}
+
+static void print_bound(ap_text *t, const ap_gemm *g, int l, bool nothing)
+{
+    if (nothing && g->sum[l])
+        ap_text_add(t, "1");
+    else if (may_sum_nothing(g, l))
+        ap_text_addf(t, "(n%" PRIu32 " > 0 ? n%" PRIu32 " : 1)", g->turns[l] - 1, g->turns[l] - 1);
+    else
+        print_turns(t, g->extent[l], g->turns[l]);
+}
+
+static void print_k(ap_text *t, const ap_gemm *g, bool nothing)
+{
+    if (nothing) {
+        ap_text_add(t, "0");
+        return;
+    }
+    for (int l = 0; l < g->nloops; l++)
+        if (may_sum_nothing(g, l))
+            ap_text_addf(t, "n%" PRIu32 " == 0 ? 0 : ", g->turns[l] - 1);
+    print_turns(t, g->k, g->turns_k);
+}
+
 static void print_gemm(ap_text *t, const ap_kernel *k)
 {
     const ap_gemm *g = &k->gemm;
@@ -81,11 +117,17 @@ static void print_gemm(ap_text *t, const ap_kernel *k)
     for (int l = 0; l < g->nloops; l++)
         nothing |= g->sum[l] && g->extent[l] == 0;
     for (int l = 0; l < g->nloops; l++) {
-        ap_text_addf(t, "%*sfor (int64_t i%d = 0; i%d < %" PRId64 "; i%d++)\n", 4 * depth++, "", l, l,
-                     nothing && g->sum[l] ? 1 : g->extent[l], l);
+        ap_text_addf(t, "%*sfor (int64_t i%d = 0; i%d < ", 4 * depth++, "", l, l);
+        print_bound(t, g, l, nothing);
+        ap_text_addf(t, "; i%d++)\n", l);
     }
-    ap_text_addf(t, "%*saprt_gemm_%s(%" PRId64 ", %" PRId64 ", %" PRId64 ", ", 4 * depth, "", ap_dtype_str(g->dtype),
-                 g->m, g->n, nothing ? 0 : g->k);
+    ap_text_addf(t, "%*saprt_gemm_%s(", 4 * depth, "", ap_dtype_str(g->dtype));
+    print_turns(t, g->m, g->turns_m);
+    ap_text_add(t, ", ");
+    print_turns(t, g->n, g->turns_n);
+    ap_text_add(t, ", ");
+    print_k(t, g, nothing);
+    ap_text_add(t, ", ");
     print_matrix(t, 'a', g, g->stride_a);
     ap_text_addf(t, ", %" PRId64 ", %" PRId64 ", ", g->rsa, g->csa);
     print_matrix(t, 'b', g, g->stride_b);

@@ -201,7 +201,7 @@ static bool int_is_zero(const nest *w, uint32_t number)
         const ap_instr *in = &p->instrs.at[i];
         if (in->kind != AP_INSTR_CALL || &p->kernels.at[in->kernel] != w->k)
             continue;
-        const ap_affine *a = &in->ints[number];
+        const ap_affine *a = &in->ints[number].value;
         for (int x = 0; x < p->naxes; x++)
             if (a->step[x] != 0)
                 return false;
@@ -217,8 +217,27 @@ static bool holds_all(const nest *w, const ap_sop *s)
     return s->extent >= s->limit && (!has_start(w, s) || int_is_zero(w, (uint32_t)s->imm.i));
 }
 
+/* Does some rank hold no row at all? */
+static bool may_hold_none(const nest *w, const ap_sop *s)
+{
+    const ap_local *p = w->e->p;
+    for (uint32_t i = 0; has_start(w, s) && i < p->instrs.len; i++) {
+        const ap_instr *in = &p->instrs.at[i];
+        if (in->kind != AP_INSTR_CALL || &p->kernels.at[in->kernel] != w->k)
+            continue;
+        for (int32_t r = 0; r < p->nranks; r++) {
+            int32_t coordinate[AP_MAX_AXES] = {0};
+            for (int a = 0; a < p->naxes; a++)
+                coordinate[a] = r / p->axis_stride[a] % p->axis_size[a];
+            if (ap_int_at(&in->ints[s->imm.i], coordinate) >= s->limit)
+                return true;
+        }
+    }
+    return false;
+}
+
 /* The index is checked against the whole range and turned into a row of this rank's part; what lies elsewhere reads as
- * zero (of row 0, which is there, so that the load needs no condition). */
+ * zero (of row 0, which is there on most ranks, so that the load needs no condition). */
 static void print_check(nest *w, uint32_t id)
 {
     const ap_sop *s = &w->n->sop[id];
@@ -261,6 +280,8 @@ static void print_gather(nest *w, uint32_t id)
         return;
     }
     ap_text_addf(w->t, "const %s %c%u = ", type, all ? 'v' : 'e', id);
+    if (!all && may_hold_none(w, s))
+        ap_text_addf(w->t, "!here%u ? 0 : ", id);
     begin_load(w, s->operand);
     if (print_strides(w, w->k->operand[s->operand].stride, section_loops(w->n, s->section)))
         ap_text_add(w->t, " + ");
@@ -447,7 +468,10 @@ static void open_loop(nest *w, int l)
     print_loop_name(w, l);
     ap_text_add(w->t, " = 0; ");
     print_loop_name(w, l);
-    ap_text_addf(w->t, " < %" PRId64 "; ", w->n->extent[l]);
+    if (w->n->turns[l])
+        ap_text_addf(w->t, " < n%" PRIu32 "; ", w->n->turns[l] - 1);
+    else
+        ap_text_addf(w->t, " < %" PRId64 "; ", w->n->extent[l]);
     print_loop_name(w, l);
     ap_text_add(w->t, "++) {\n");
     w->depth++;

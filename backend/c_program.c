@@ -31,6 +31,18 @@ static void print_list(ap_text *t, int n, const int64_t *x)
     ap_text_add(t, n ? "}" : "0}");
 }
 
+/* , 1, (const aprt_count[]){{dimension, {elements, {step per axis}}, less per peer}} */
+static void print_counts(const ap_emit *e, ap_text *t, uint8_t n, const ap_count *count)
+{
+    ap_text_addf(t, ", %d, %s", n, n ? "(const aprt_count[]){" : "NULL");
+    for (uint8_t i = 0; i < n; i++) {
+        ap_text_addf(t, "%s{%d, {%" PRId64 ", ", i ? ", " : "", count[i].dim, count[i].value.base);
+        print_list(t, e->p->naxes, count[i].value.step);
+        ap_text_addf(t, "}, %" PRId64 "}", count[i].per_peer);
+    }
+    ap_text_add(t, n ? "}" : "");
+}
+
 /* ---- tables ---- */
 
 static void print_port(const ap_emit *e, ap_text *t, const ap_port *port, const char *name)
@@ -59,9 +71,9 @@ static void print_params(const ap_emit *e, ap_text *t)
     const ap_local *p = e->p;
     if (!p->params.len)
         return;
-    ap_text_add(t,
-                "\n/* logical tensor; this rank's box: extents, strides, {offset, step per axis}; its place, bytes */\n"
-                "static const aprt_param params[] = {\n");
+    ap_text_add(t, "\n/* logical tensor; this rank's box: extents, strides, {offset, step per axis}; its place, bytes; "
+                   "counts of what is there */\n"
+                   "static const aprt_param params[] = {\n");
     for (uint32_t i = 0; i < p->params.len; i++) {
         const ap_local_param *q = &p->params.at[i];
         ap_text_add(t, "    {");
@@ -72,7 +84,9 @@ static void print_params(const ap_emit *e, ap_text *t)
         print_list(t, q->nfactors, q->stride);
         ap_text_addf(t, ", {%" PRId64 ", ", q->offset.base);
         print_list(t, p->naxes, q->offset.step);
-        ap_text_addf(t, "}, %" PRId64 ", %" PRId64 "},\n", q->byte_offset, q->bytes);
+        ap_text_addf(t, "}, %" PRId64 ", %" PRId64, q->byte_offset, q->bytes);
+        print_counts(e, t, q->ncounts, q->count);
+        ap_text_add(t, "},\n");
     }
     ap_text_add(t, "};\n");
 }
@@ -99,7 +113,7 @@ static void print_groups(const ap_emit *e, ap_text *t)
     ap_text_add(t, "};\n");
 }
 
-static void print_exchange(ap_text *t, const ap_exchange *x, uint32_t number)
+static void print_exchange(const ap_emit *e, ap_text *t, const ap_exchange *x, uint32_t number)
 {
     ap_text_addf(t, "    /* %u */ {%s, %s, %s, %u, %d, ", number, exchange_constant[x->kind], fold_constant[x->fold],
                  ap_emit_dtype(x->dtype), x->group, x->ndims);
@@ -108,7 +122,9 @@ static void print_exchange(ap_text *t, const ap_exchange *x, uint32_t number)
     print_list(t, x->ndims, x->src_stride);
     ap_text_add(t, ", ");
     print_list(t, x->ndims, x->dst_stride);
-    ap_text_addf(t, ", %" PRId64 ", %" PRId64 "},\n", x->src_me, x->dst_peer);
+    ap_text_addf(t, ", %" PRId64 ", %" PRId64, x->src_me, x->dst_peer);
+    print_counts(e, t, x->ncounts, x->count);
+    ap_text_add(t, "},\n");
 }
 
 static void print_exchanges(const ap_emit *e, ap_text *t)
@@ -118,9 +134,10 @@ static void print_exchanges(const ap_emit *e, ap_text *t)
         if (e->p->instrs.at[i].kind != AP_INSTR_EXCHANGE)
             continue;
         if (n == 0)
-            ap_text_add(t, "\n/* kind, fold, type, group, dimensions: extents, strides at the source and destination; "
-                           "offsets per position */\nstatic const aprt_exchange exchanges[] = {\n");
-        print_exchange(t, &e->p->instrs.at[i].exchange, n++);
+            ap_text_add(
+                t, "\n/* kind, fold, type, group, dimensions: extents, strides at the source and destination; "
+                   "offsets per position; counts of what is there */\nstatic const aprt_exchange exchanges[] = {\n");
+        print_exchange(e, t, &e->p->instrs.at[i].exchange, n++);
     }
     if (n)
         ap_text_add(t, "};\n");
@@ -192,6 +209,16 @@ static void print_when(const ap_emit *e, ap_text *t, const ap_instr *in)
     ap_text_add(t, *glue ? ") " : zero ? "1) " : "0) ");
 }
 
+static void print_int(const ap_emit *e, ap_text *t, const ap_int *x)
+{
+    bool plain = ap_int_is_plain(x);
+    ap_text_add(t, plain ? "" : "aprt_clamp(");
+    if (!ap_emit_affine(e, t, &x->value))
+        ap_text_add(t, "0");
+    if (!plain)
+        ap_text_addf(t, ", %" PRId64 ", %" PRId64 ")", x->lo, x->hi);
+}
+
 static void print_call(const ap_emit *e, ap_text *t, const ap_instr *in)
 {
     const ap_kernel *k = &e->p->kernels.at[in->kernel];
@@ -207,8 +234,7 @@ static void print_call(const ap_emit *e, ap_text *t, const ap_instr *in)
     }
     for (uint32_t i = 0; i < in->nints; i++) {
         ap_text_add(t, comma);
-        if (!ap_emit_affine(e, t, &in->ints[i]))
-            ap_text_add(t, "0");
+        print_int(e, t, &in->ints[i]);
         comma = ", ";
     }
     if (ap_emit_nest_scratch(k)) {
@@ -258,7 +284,7 @@ static bool axis_is_used(const ap_emit *e, int a)
         for (uint32_t r = 0; r < in->nrefs; r++)
             used |= in->ref[r].offset.step[a] != 0;
         for (uint32_t r = 0; r < in->nints; r++)
-            used |= in->ints[r].step[a] != 0;
+            used |= in->ints[r].value.step[a] != 0;
         if (used)
             return true;
     }

@@ -26,19 +26,29 @@ ap_status ap_eval_mismatch(const ap_eval *e, ap_node n)
                    ap_op_get(node->op)->name, e->rank);
 }
 
+/* What the rank has of the value; false when its sharding does not divide it. */
+static bool local_shape(const ap_eval *e, ap_value v, int32_t rank, ap_shape_info *out)
+{
+    ap_type_info t = ap_type_get(e->m->ctx, ap_value_type(e->m, v));
+    const ap_shape_info *whole = ap_shape_get(e->m->ctx, t.shape);
+    const ap_sharding_info *s = ap_sharding_get(e->m->ctx, t.sharding);
+    int32_t coords[AP_MAX_AXES];
+    int64_t start[AP_MAX_FACTORS];
+    *out = *whole;
+    if (!t.sharding)
+        return true;
+    ap_mesh_coords(&e->m->meshes.at[s->mesh], rank, coords);
+    return ap_mesh_shard(&e->m->meshes.at[s->mesh], whole, s, coords, out, start);
+}
+
 ap_status ap_eval_result(ap_eval *e, ap_node n, uint32_t i, ap_tensor **out)
 {
     const ap_node_info *node = ap_node_at(e->m, n);
-    ap_type_info t = ap_type_get(e->m->ctx, ap_value_type(e->m, node->out[i]));
-    ap_shape_info local = *ap_shape_get(e->m->ctx, t.shape);
-    if (t.sharding) {
-        const ap_sharding_info *s = ap_sharding_get(e->m->ctx, t.sharding);
-        const ap_shape_info whole = local;
-        if (!ap_mesh_local_shape(&e->m->meshes.at[s->mesh], &whole, s, &local))
-            return ap_eval_mismatch(e, n);
-    }
+    ap_shape_info local;
+    if (!local_shape(e, node->out[i], e->rank, &local))
+        return ap_eval_mismatch(e, n);
     ap_tensor *r = AP_NEW(e->arena, ap_tensor);
-    if (!ap_tensor_make(e->arena, t.dtype, &local, r))
+    if (!ap_tensor_make(e->arena, ap_type_dtype(e->m->ctx, ap_value_type(e->m, node->out[i])), &local, r))
         return ap_error(e->m->ctx, node->loc, "too large to evaluate");
     *slot(e, node->out[i], e->rank) = r;
     *out = r;
@@ -96,7 +106,8 @@ static ap_status need_operands(ap_eval *e, ap_node n)
     return AP_OK;
 }
 
-/* Where all operands are the very tensors of rank 0, so are the results. */
+/* Where all operands are the very tensors of rank 0, so are the results if they are as large: of a padded factor that
+ * the operands lack the rank may have less. */
 static bool share_rank0(ap_eval *e, ap_node n, int32_t rank)
 {
     const ap_node_info *node = ap_node_at(e->m, n);
@@ -104,6 +115,13 @@ static bool share_rank0(ap_eval *e, ap_node n, int32_t rank)
         return false;
     for (uint32_t i = 0; i < node->nin; i++) {
         if (*slot(e, node->in[i], rank) != *slot(e, node->in[i], 0))
+            return false;
+    }
+    for (uint32_t i = 0; i < node->nout; i++) {
+        const ap_tensor *first = *slot(e, node->out[i], 0);
+        ap_shape_info here;
+        if (!local_shape(e, node->out[i], rank, &here) ||
+            memcmp(here.logical, first->shape.logical, sizeof here.logical) != 0)
             return false;
     }
     for (uint32_t i = 0; i < node->nout; i++)

@@ -23,6 +23,21 @@ typedef struct ap_affine {
     int64_t step[AP_MAX_AXES];
 } ap_affine;
 
+/* An integer that a call passes to its kernel: `value` kept within lo ... hi. Counts of what a rank has of a padded
+ * factor are of this kind: what is left of the logical extent, none at least, a whole shard at most. */
+typedef struct ap_int {
+    ap_affine value;
+    int64_t lo, hi;
+} ap_int;
+
+/* Of dimension `dim` of a box just the first elements are there: value - per_peer * p of them, none at least, the box's
+ * extent at most. `value` is that of the rank that asks; p is the peer whose box it is. */
+typedef struct ap_count {
+    uint8_t dim;
+    ap_affine value;
+    int64_t per_peer; /* exchanges */
+} ap_count;
+
 typedef enum ap_space { AP_SPACE_ARENA, AP_SPACE_PARAM, AP_SPACE_INPUT, AP_SPACE_OUTPUT, AP_SPACE_COUNT } ap_space;
 
 /* Where an operand starts. ARENA: byte_offset into the device's arena. PARAM: parameter `index`, stored
@@ -61,10 +76,14 @@ typedef struct ap_sop {
     int64_t loop_stride[AP_MAX_LOOPS]; /* INDEX */
 } ap_sop;
 
-/* for outer loops { for each section: once (row section) or for inner loops (inner section) } */
+/* A loop whose number of turns depends on the rank has `turns` 1 + the number of the int that says it; `extent` is then
+ * the most that it can be. 0: just extent.
+ *
+ * for outer loops { for each section: once (row section) or for inner loops (inner section) } */
 typedef struct ap_nest {
     uint8_t nouter, ninner;
     int64_t extent[AP_MAX_LOOPS]; /* outer loops, then inner ones */
+    uint32_t turns[AP_MAX_LOOPS];
     uint8_t nsections;
     bool inner[16]; /* per section */
     uint8_t ntemps; /* row temporaries, each of inner-extent elements */
@@ -74,13 +93,16 @@ typedef struct ap_nest {
 } ap_nest;
 
 /* for loops: C[m,n] (+)= sum over k A[m,k] * B[k,n]. Guaranteed: A and B each have a unit row or column
- * stride (or extent 1 there) and a leading dimension that BLAS takes; csc == 1. */
+ * stride (or extent 1 there) and a leading dimension that BLAS takes; csc == 1. `turns` as in a nest; where k or a
+ * summed loop has none, C is zero. */
 typedef struct ap_gemm {
     ap_dtype dtype; /* f32 or f64 */
     uint8_t nloops;
     int64_t extent[AP_MAX_LOOPS], stride_a[AP_MAX_LOOPS], stride_b[AP_MAX_LOOPS], stride_c[AP_MAX_LOOPS];
     bool sum[AP_MAX_LOOPS]; /* the loop runs over a summed letter: C accumulates after its first turn */
+    uint32_t turns[AP_MAX_LOOPS];
     int64_t m, n, k;
+    uint32_t turns_m, turns_n, turns_k;
     int64_t rsa, csa, rsb, csb, rsc, csc;
 } ap_gemm;
 
@@ -121,6 +143,8 @@ typedef struct ap_exchange {
     uint8_t ndims;
     int64_t extent[AP_MAX_LOOPS], src_stride[AP_MAX_LOOPS], dst_stride[AP_MAX_LOOPS];
     int64_t src_me, dst_peer;
+    uint8_t ncounts;
+    ap_count *count;
 } ap_exchange;
 
 /* Disjoint lists of ranks, `size` each; rank[i*size + p]. Every rank is in exactly one. */
@@ -142,7 +166,7 @@ typedef struct ap_instr {
     uint32_t nrefs; /* CALL: one per operand; EXCHANGE: src, dst */
     ap_ref *ref;
     uint32_t nints; /* CALL */
-    ap_affine *ints;
+    ap_int *ints;
     int64_t picoseconds; /* predicted; 0 unknown */
 } ap_instr;
 
@@ -155,7 +179,8 @@ typedef struct ap_port {
 } ap_port;
 
 /* A parameter (or folded constant): this rank's part is the box of `extent` elements per factor that starts at `offset`
- * in the logical row-major tensor, with logical strides; stored compactly at byte_offset of the parameter space. */
+ * in the logical row-major tensor, with logical strides; stored compactly at byte_offset of the parameter space. Where
+ * a count says that elements are not there, their places stay as they are. */
 typedef struct ap_local_param {
     ap_port port; /* logical */
     ap_data data;
@@ -163,6 +188,8 @@ typedef struct ap_local_param {
     uint8_t nfactors;
     int64_t extent[AP_MAX_FACTORS], stride[AP_MAX_FACTORS];
     ap_affine offset;
+    uint8_t ncounts;
+    ap_count *count;
     int64_t byte_offset, bytes;
 } ap_local_param;
 
@@ -182,6 +209,38 @@ typedef struct ap_local {
     AP_VEC(ap_kernel) kernels;
     AP_VEC(ap_instr) instrs;
 } ap_local;
+
+/* The numbers that a rank has for these, given its coordinates; and how many elements of dimension `dim` are there,
+ * with `extent` in the box. */
+static inline int64_t ap_affine_at(const ap_affine *a, const int32_t *coords)
+{
+    int64_t x = a->base;
+    for (int i = 0; i < AP_MAX_AXES; i++)
+        x += a->step[i] * coords[i];
+    return x;
+}
+static inline ap_int ap_int_plain(const ap_affine *a)
+{
+    return (ap_int){.value = *a, .lo = INT64_MIN, .hi = INT64_MAX};
+}
+static inline bool ap_int_is_plain(const ap_int *i)
+{
+    return i->lo == INT64_MIN && i->hi == INT64_MAX;
+}
+static inline int64_t ap_int_at(const ap_int *i, const int32_t *coords)
+{
+    return ap_max_i64(i->lo, ap_min_i64(ap_affine_at(&i->value, coords), i->hi));
+}
+static inline int64_t ap_counts_at(uint8_t n, const ap_count *count, int dim, int64_t extent, const int32_t *coords,
+                                   int64_t peer)
+{
+    for (uint8_t i = 0; i < n; i++) {
+        if (count[i].dim == dim)
+            extent =
+                ap_max_i64(0, ap_min_i64(extent, ap_affine_at(&count[i].value, coords) - count[i].per_peer * peer));
+    }
+    return extent;
+}
 
 void ap_local_print(const ap_local *p, ap_text *out);
 ap_status ap_local_parse(ap_ctx *ctx, const char *name, const char *text, size_t size, ap_local **out);

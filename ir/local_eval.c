@@ -32,14 +32,6 @@ typedef struct place {
     int64_t size; /* of an element */
 } place;
 
-static int64_t affine_at(const ap_affine *a, const device *d)
-{
-    int64_t x = a->base;
-    for (int i = 0; i < AP_MAX_AXES; i++)
-        x += a->step[i] * d->coords[i];
-    return x;
-}
-
 static ap_status leaves_buffer(const machine *m, ap_loc loc, const char *what)
 {
     return ap_fail(m->p->ctx, AP_ERR_BUG, loc, "%s leaves its buffer", what);
@@ -48,7 +40,7 @@ static ap_status leaves_buffer(const machine *m, ap_loc loc, const char *what)
 static ap_status resolve(const machine *m, const device *d, const ap_ref *r, ap_dtype dtype, ap_loc loc, place *out)
 {
     const ap_local *p = m->p;
-    *out = (place){.dtype = dtype, .size = ap_dtype_bytes(dtype), .offset = affine_at(&r->offset, d)};
+    *out = (place){.dtype = dtype, .size = ap_dtype_bytes(dtype), .offset = ap_affine_at(&r->offset, d->coords)};
     switch (r->space) {
     case AP_SPACE_ARENA:
         out->base = d->arena;
@@ -94,7 +86,8 @@ typedef struct nest_run {
     const ap_instr *instr;
     place *operand;
     int64_t *ints;
-    int64_t index[AP_MAX_LOOPS]; /* outer loops, then inner ones */
+    int64_t extent[AP_MAX_LOOPS]; /* on this rank */
+    int64_t index[AP_MAX_LOOPS];  /* outer loops, then inner ones */
     int64_t inner_count, inner_at;
     ap_scalar *value; /* per sop */
     ap_scalar *best;  /* per sop: the extreme of argmax, argmin */
@@ -237,6 +230,17 @@ static int64_t loops_count(const int64_t *extent, int from, int to)
     return count;
 }
 
+/* Turns of n loops on this rank; false when an int says more than the extent. */
+static bool set_turns(const nest_run *r, int n, const int64_t *extent, const uint32_t *turns, int64_t *out)
+{
+    for (int l = 0; l < n; l++) {
+        out[l] = turns[l] ? r->ints[turns[l] - 1] : extent[l];
+        if (out[l] < 0 || out[l] > extent[l])
+            return false;
+    }
+    return true;
+}
+
 /* Sops [from, to) of one section, once or for all inner indices. */
 static ap_status run_section(nest_run *r, uint32_t from, uint32_t to, bool inner)
 {
@@ -254,7 +258,7 @@ static ap_status run_section(nest_run *r, uint32_t from, uint32_t to, bool inner
         for (uint32_t i = from; i < to; i++)
             AP_TRY(step(r, i, inner));
         if (inner)
-            next_index(r->index, n->extent, n->nouter, n->nouter + n->ninner);
+            next_index(r->index, r->extent, n->nouter, n->nouter + n->ninner);
     }
     for (uint32_t i = from; i < to; i++) {
         if (n->sop[i].kind == AP_SOP_REDUCE)
@@ -268,9 +272,11 @@ static ap_status run_nest(nest_run *r, ap_arena *tmp)
     const ap_nest *n = &r->k->nest;
     r->value = AP_NEW_ARRAY(tmp, ap_scalar, n->nsops);
     r->best = AP_NEW_ARRAY(tmp, ap_scalar, n->nsops);
-    r->inner_count = loops_count(n->extent, n->nouter, n->nouter + n->ninner);
+    if (!set_turns(r, n->nouter + n->ninner, n->extent, n->turns, r->extent))
+        return leaves_buffer(r->m, r->instr->loc, "a loop");
+    r->inner_count = loops_count(r->extent, n->nouter, n->nouter + n->ninner);
     r->temp = AP_NEW_ARRAY(tmp, ap_scalar, n->ntemps * r->inner_count);
-    if (loops_count(n->extent, 0, n->nouter) == 0)
+    if (loops_count(r->extent, 0, n->nouter) == 0)
         return AP_OK;
     do {
         for (uint32_t from = 0, to; from < n->nsops; from = to) {
@@ -279,7 +285,7 @@ static ap_status run_nest(nest_run *r, ap_arena *tmp)
                 ;
             AP_TRY(run_section(r, from, to, n->inner[section]));
         }
-    } while (next_index(r->index, n->extent, 0, n->nouter));
+    } while (next_index(r->index, r->extent, 0, n->nouter));
     return AP_OK;
 }
 
@@ -327,11 +333,34 @@ static bool gemm_turn(const gemm_run *r, const place *operand, const int64_t *at
     return true;
 }
 
-static ap_status run_gemm(const machine *m, const ap_instr *instr, const ap_gemm *g, const place *operand,
-                          ap_arena *tmp)
+/* The product as this rank does it: a sum over nothing is one turn with k = 0. */
+static bool gemm_on_rank(const nest_run *r, ap_gemm *g)
 {
+    const uint32_t turns[3] = {g->turns_m, g->turns_n, g->turns_k};
+    const int64_t most[3] = {g->m, g->n, g->k};
+    int64_t mnk[3];
+    if (!set_turns(r, g->nloops, g->extent, g->turns, g->extent) || !set_turns(r, 3, most, turns, mnk))
+        return false;
+    g->m = mnk[0], g->n = mnk[1], g->k = mnk[2];
+    for (int l = 0; l < g->nloops; l++) {
+        if (g->sum[l] && g->extent[l] == 0)
+            g->k = 0;
+    }
+    for (int l = 0; l < g->nloops && g->k == 0; l++)
+        g->extent[l] = g->sum[l] ? 1 : g->extent[l];
+    return true;
+}
+
+static ap_status run_gemm(const nest_run *run, const place *operand, ap_arena *tmp)
+{
+    const machine *m = run->m;
+    const ap_instr *instr = run->instr;
+    ap_gemm here = run->k->gemm;
+    const ap_gemm *g = &here;
     gemm_run r = {.m = m, .g = g, .instr = instr};
     int64_t index[AP_MAX_LOOPS] = {0};
+    if (!gemm_on_rank(run, &here))
+        return leaves_buffer(m, instr->loc, "a loop");
     r.a = AP_NEW_ARRAY(tmp, ap_scalar, ap_sat_mul(g->m, g->k));
     r.b = AP_NEW_ARRAY(tmp, ap_scalar, ap_sat_mul(g->n, g->k));
     r.c = AP_NEW_ARRAY(tmp, ap_scalar, ap_sat_mul(g->m, g->n));
@@ -378,11 +407,11 @@ static ap_status run_call(const machine *m, const ap_instr *instr, const device 
     r.ints = AP_NEW_ARRAY(&tmp, int64_t, k->nints);
     ap_status status = AP_OK;
     for (uint32_t i = 0; i < k->nints; i++)
-        r.ints[i] = affine_at(&instr->ints[i], d);
+        r.ints[i] = ap_int_at(&instr->ints[i], d->coords);
     for (uint32_t i = 0; i < k->noperands && status == AP_OK; i++)
         status = resolve(m, d, &instr->ref[i], k->operand[i].dtype, instr->loc, &r.operand[i]);
     if (status == AP_OK)
-        status = k->kind == AP_KERNEL_GEMM ? run_gemm(m, instr, &k->gemm, r.operand, &tmp) : run_nest(&r, &tmp);
+        status = k->kind == AP_KERNEL_GEMM ? run_gemm(&r, r.operand, &tmp) : run_nest(&r, &tmp);
     ap_arena_deinit(&tmp);
     return status;
 }
@@ -416,19 +445,28 @@ static ap_status fold_element(const machine *m, const ap_instr *instr, const pla
     return AP_OK;
 }
 
-static ap_status copy_peer(const machine *m, const ap_instr *instr, const place *src, int64_t src_at, const place *dst,
-                           int64_t dst_at)
+static ap_status copy_peer(const machine *m, const ap_instr *instr, const int64_t *extent, const place *src,
+                           int64_t src_at, const place *dst, int64_t dst_at)
 {
     const ap_exchange *x = &instr->exchange;
     int64_t index[AP_MAX_LOOPS] = {0};
+    if (loops_count(extent, 0, x->ndims) == 0)
+        return AP_OK;
     do {
         const uint8_t *from = element(src, src_at + box_offset(index, x->src_stride, x->ndims));
         uint8_t *to = element(dst, dst_at + box_offset(index, x->dst_stride, x->ndims));
         if (!from || !to)
             return leaves_buffer(m, instr->loc, "an exchange");
         memcpy(to, from, (size_t)src->size);
-    } while (next_index(index, x->extent, 0, x->ndims));
+    } while (next_index(index, extent, 0, x->ndims));
     return AP_OK;
+}
+
+/* The box that a rank gets from the peer at this position. */
+static void box_on_rank(const ap_exchange *x, const device *d, int32_t peer, int64_t extent[AP_MAX_LOOPS])
+{
+    for (int i = 0; i < x->ndims; i++)
+        extent[i] = ap_counts_at(x->ncounts, x->count, i, x->extent[i], d->coords, peer);
 }
 
 /* What the rank at position `me` of its group gets. */
@@ -442,16 +480,19 @@ static ap_status receive(const machine *m, const ap_instr *instr, const int32_t 
     AP_TRY(resolve(m, &m->device[ranks[me]], &instr->ref[1], x->dtype, instr->loc, &dst));
     for (int32_t from = 0; from < size; from++)
         AP_TRY(resolve(m, &m->device[ranks[from]], &instr->ref[0], x->dtype, instr->loc, &src[from]));
-    if (loops_count(x->extent, 0, x->ndims) == 0)
-        return AP_OK;
-    for (int32_t from = 0; from < size && !folds; from++)
-        AP_TRY(copy_peer(m, instr, &src[from], src_at, &dst, x->dst_peer * from));
-    if (!folds)
+    const device *d = &m->device[ranks[me]];
+    int64_t extent[AP_MAX_LOOPS];
+    for (int32_t from = 0; from < size && !folds; from++) {
+        box_on_rank(x, d, from, extent);
+        AP_TRY(copy_peer(m, instr, extent, &src[from], src_at, &dst, x->dst_peer * from));
+    }
+    box_on_rank(x, d, 0, extent);
+    if (!folds || loops_count(extent, 0, x->ndims) == 0)
         return AP_OK;
     do {
         uint8_t *to = element(&dst, box_offset(index, x->dst_stride, x->ndims));
         AP_TRY(fold_element(m, instr, src, size, src_at + box_offset(index, x->src_stride, x->ndims), to));
-    } while (next_index(index, x->extent, 0, x->ndims));
+    } while (next_index(index, extent, 0, x->ndims));
     return AP_OK;
 }
 
@@ -486,20 +527,28 @@ static ap_status load_param(machine *m, const ap_local_param *param, device *d)
         return ap_fail(p->ctx, AP_ERR_ENV, param->loc, "no data for this parameter");
     if (p->m)
         AP_TRY(ap_data_bytes(p->m, &param->data, param->loc, &bytes));
-    int64_t count = loops_count(param->extent, 0, param->nfactors), start = affine_at(&param->offset, d);
+    int64_t count = loops_count(param->extent, 0, param->nfactors), start = ap_affine_at(&param->offset, d->coords);
+    int64_t here[AP_MAX_FACTORS];
+    for (int f = 0; f < param->nfactors; f++)
+        here[f] = ap_counts_at(param->ncounts, param->count, f, param->extent[f], d->coords, 0);
     if (param->byte_offset < 0 || ap_sat_mul(count, size) > param->bytes ||
         param->bytes > p->param_bytes - param->byte_offset)
         return leaves_buffer(m, param->loc, "a parameter");
     uint8_t *to = d->param + param->byte_offset;
     for (int64_t i = 0; i < count; i++) {
         int64_t at = start;
-        for (int f = 0; f < param->nfactors; f++)
+        bool there = true;
+        for (int f = 0; f < param->nfactors; f++) {
             at += index[f] * param->stride[f];
+            there = there && index[f] < here[f];
+        }
+        next_index(index, param->extent, 0, param->nfactors);
+        if (!there)
+            continue;
         bool splat = param->data.kind == AP_DATA_SPLAT;
         if (!splat && (at < 0 || (uint64_t)at >= param->data.size / (uint64_t)size))
             return leaves_buffer(m, param->loc, "a parameter's part");
         memcpy(to + i * size, (const uint8_t *)bytes + (splat ? 0 : at * size), (size_t)size);
-        next_index(index, param->extent, 0, param->nfactors);
     }
     return AP_OK;
 }
@@ -515,6 +564,7 @@ static ap_status make_devices(machine *m)
         d->arena = AP_NEW_ARRAY(m->tmp, uint8_t, p->arena_bytes);
         d->param = AP_NEW_ARRAY(m->tmp, uint8_t, p->param_bytes);
         memset(d->arena, 0xff, (size_t)p->arena_bytes);
+        memset(d->param, 0xff, (size_t)p->param_bytes);
         for (uint32_t i = 0; i < p->params.len; i++)
             AP_TRY(load_param(m, &p->params.at[i], d));
     }

@@ -87,6 +87,49 @@ static ap_status parse_affine(local_parser *lp, bool tail, ap_affine *out)
     return AP_OK;
 }
 
+/* `count 1 of 7 peer 2`, any number of them */
+static ap_status parse_counts(local_parser *lp, int ndims, uint8_t *out_n, ap_count **out)
+{
+    ap_lex *l = &lp->lex;
+    AP_VEC(ap_count) counts = {0};
+    while (ap_lex_accept_word(l, "count")) {
+        ap_count c = {0};
+        int64_t dim;
+        AP_TRY(ap_lex_range(l, "a dimension of the box", 0, ndims - 1, &dim));
+        c.dim = (uint8_t)dim;
+        for (uint32_t i = 0; i < counts.len; i++)
+            if (counts.at[i].dim == c.dim)
+                return ap_lex_error(l, "two counts for one dimension");
+        AP_TRY(ap_lex_expect_word(l, "of"));
+        AP_TRY(parse_affine(lp, false, &c.value));
+        if (ap_lex_accept_word(l, "peer"))
+            AP_TRY(ap_lex_i64(l, "a distance", &c.per_peer));
+        ap_vec_push(&l->ctx->arena, &counts, c);
+    }
+    *out_n = (uint8_t)counts.len;
+    *out = counts.at;
+    return AP_OK;
+}
+
+/* `128*tp+3`, or `clamp(12-4*tp, 0, 4)` */
+static ap_status parse_int(local_parser *lp, ap_int *out)
+{
+    ap_lex *l = &lp->lex;
+    ap_affine a;
+    bool clamp = ap_lex_accept_word(l, "clamp");
+    if (clamp)
+        AP_TRY(ap_lex_expect(l, "("));
+    AP_TRY(parse_affine(lp, false, &a));
+    *out = ap_int_plain(&a);
+    if (!clamp)
+        return AP_OK;
+    AP_TRY(ap_lex_expect(l, ","));
+    AP_TRY(ap_lex_i64(l, "a limit", &out->lo));
+    AP_TRY(ap_lex_expect(l, ","));
+    AP_TRY(ap_lex_range(l, "a limit", out->lo, INT64_MAX, &out->hi));
+    return ap_lex_expect(l, ")");
+}
+
 static ap_status parse_ref(local_parser *lp, ap_ref *out)
 {
     ap_lex *l = &lp->lex;
@@ -139,6 +182,7 @@ static ap_status parse_param(local_parser *lp)
     AP_TRY(parse_port(l, &w.port));
     AP_TRY(ap_lex_expect_word(l, "box"));
     AP_TRY(ap_local_parse_list(l, "a box", AP_MAX_FACTORS, w.extent, &w.nfactors));
+    AP_TRY(parse_counts(lp, w.nfactors, &w.ncounts, &w.count));
     AP_TRY(ap_lex_expect_word(l, "strides"));
     AP_TRY(parse_exact_list(l, "strides", w.nfactors, w.stride));
     AP_TRY(ap_lex_expect_word(l, "from"));
@@ -233,7 +277,7 @@ static ap_status parse_call(local_parser *lp)
     ap_instr in = {.kind = AP_INSTR_CALL};
     ap_name name;
     AP_VEC(ap_ref) refs = {0};
-    AP_VEC(ap_affine) ints = {0};
+    AP_VEC(ap_int) ints = {0};
     AP_TRY(ap_lex_expect(l, "@"));
     AP_TRY(ap_lex_name(l, "a kernel name", &name, NULL));
     while (in.kernel < lp->p->kernels.len && lp->p->kernels.at[in.kernel].name != name)
@@ -252,8 +296,8 @@ static ap_status parse_call(local_parser *lp)
     if (ap_lex_accept_word(l, "ints")) {
         AP_TRY(ap_lex_expect(l, "("));
         do {
-            ap_affine a;
-            AP_TRY(parse_affine(lp, false, &a));
+            ap_int a;
+            AP_TRY(parse_int(lp, &a));
             ap_vec_push(&l->ctx->arena, &ints, a);
         } while (ap_lex_accept(l, ","));
         AP_TRY(ap_lex_expect(l, ")"));
@@ -282,6 +326,7 @@ static ap_status parse_exchange(local_parser *lp, ap_exchange_kind kind)
     x->group = (uint32_t)group;
     AP_TRY(ap_lex_expect_word(l, "box"));
     AP_TRY(ap_local_parse_list(l, "a box", AP_MAX_LOOPS, x->extent, &x->ndims));
+    AP_TRY(parse_counts(lp, x->ndims, &x->ncounts, &x->count));
     AP_TRY(ap_lex_expect_word(l, "from"));
     AP_TRY(parse_ref(lp, &in.ref[0]));
     AP_TRY(parse_exact_list(l, "strides", x->ndims, x->src_stride));

@@ -137,6 +137,18 @@ static ap_status parse_sop(ap_lex *l, const ap_nest *n, const ap_sop *sop, uint3
     return ap_parse_dtype(l, &s->dtype);
 }
 
+/* `int 2`, or nothing */
+static ap_status parse_turns(ap_lex *l, uint32_t *out)
+{
+    int64_t i;
+    *out = 0;
+    if (!ap_lex_accept_word(l, "int"))
+        return AP_OK;
+    AP_TRY(ap_lex_range(l, "the number of an int", 0, UINT32_MAX - 2, &i));
+    *out = (uint32_t)i + 1;
+    return AP_OK;
+}
+
 static ap_status parse_loops(ap_lex *l, ap_nest *n)
 {
     uint8_t k;
@@ -145,6 +157,13 @@ static ap_status parse_loops(ap_lex *l, ap_nest *n)
     AP_TRY(ap_lex_expect_word(l, "inner"));
     AP_TRY(ap_local_parse_list(l, "loops", AP_MAX_LOOPS - n->nouter, n->extent + n->nouter, &k));
     n->ninner = k;
+    while (ap_lex_accept_word(l, "turns")) {
+        int64_t loop;
+        AP_TRY(ap_lex_range(l, "a loop", 0, n->nouter + n->ninner - 1, &loop));
+        AP_TRY(parse_turns(l, &n->turns[loop]));
+        if (!n->turns[loop])
+            return ap_lex_error(l, "expected int");
+    }
     while (ap_lex_accept_word(l, "temp")) {
         if (n->ntemps == AP_LOCAL_MAX_TEMPS)
             return ap_lex_error(l, "more than %d temporaries", AP_LOCAL_MAX_TEMPS);
@@ -202,8 +221,11 @@ static ap_status parse_gemm(ap_lex *l, ap_gemm *g)
 {
     AP_TRY(ap_parse_dtype(l, &g->dtype));
     AP_TRY(parse_key(l, "m", 0, &g->m));
+    AP_TRY(parse_turns(l, &g->turns_m));
     AP_TRY(parse_key(l, "n", 0, &g->n));
+    AP_TRY(parse_turns(l, &g->turns_n));
     AP_TRY(parse_key(l, "k", 0, &g->k));
+    AP_TRY(parse_turns(l, &g->turns_k));
     AP_TRY(parse_strides(l, "a", &g->rsa, &g->csa));
     AP_TRY(parse_strides(l, "b", &g->rsb, &g->csb));
     AP_TRY(parse_strides(l, "c", &g->rsc, &g->csc));
@@ -212,6 +234,7 @@ static ap_status parse_gemm(ap_lex *l, ap_gemm *g)
         if (i == AP_MAX_LOOPS)
             return ap_lex_error(l, "more than %d loops", AP_MAX_LOOPS);
         AP_TRY(ap_lex_range(l, "an extent", 0, INT64_MAX, &g->extent[i]));
+        AP_TRY(parse_turns(l, &g->turns[i]));
         AP_TRY(parse_key(l, "a", INT64_MIN, &g->stride_a[i]));
         AP_TRY(parse_key(l, "b", INT64_MIN, &g->stride_b[i]));
         AP_TRY(parse_key(l, "c", INT64_MIN, &g->stride_c[i]));

@@ -59,6 +59,28 @@ static void print_port(const ap_ctx *ctx, const ap_port *port, ap_text *out)
     ap_local_print_list(out, port->rank, port->dim);
 }
 
+/* ` count 0 of 12-4*x`, ` count 1 of 7 peer 2`: behind a box */
+static void print_counts(const ap_local *p, uint8_t n, const ap_count *count, ap_text *out)
+{
+    for (uint8_t i = 0; i < n; i++) {
+        ap_text_addf(out, " count %d of ", count[i].dim);
+        print_affine(p, &count[i].value, false, out);
+        if (count[i].per_peer)
+            ap_text_addf(out, " peer %" PRId64, count[i].per_peer);
+    }
+}
+
+static void print_int(const ap_local *p, const ap_int *x, ap_text *out)
+{
+    if (ap_int_is_plain(x)) {
+        print_affine(p, &x->value, false, out);
+        return;
+    }
+    ap_text_add(out, "clamp(");
+    print_affine(p, &x->value, false, out);
+    ap_text_addf(out, ", %" PRId64 ", %" PRId64 ")", x->lo, x->hi);
+}
+
 static void print_param(const ap_local *p, uint32_t i, ap_text *out)
 {
     const ap_local_param *w = &p->params.at[i];
@@ -66,6 +88,7 @@ static void print_param(const ap_local *p, uint32_t i, ap_text *out)
     print_port(p->ctx, &w->port, out);
     ap_text_add(out, " box ");
     ap_local_print_list(out, w->nfactors, w->extent);
+    print_counts(p, w->ncounts, w->count, out);
     ap_text_add(out, " strides ");
     ap_local_print_list(out, w->nfactors, w->stride);
     ap_text_add(out, " from ");
@@ -130,7 +153,7 @@ static void print_call(const ap_local *p, const ap_instr *in, ap_text *out)
         ap_text_add(out, " ints(");
         for (uint32_t i = 0; i < in->nints; i++) {
             ap_text_add(out, i ? ", " : "");
-            print_affine(p, &in->ints[i], false, out);
+            print_int(p, &in->ints[i], out);
         }
         ap_text_add(out, ")");
     }
@@ -148,6 +171,7 @@ static void print_exchange(const ap_local *p, const ap_instr *in, ap_text *out)
         ap_text_addf(out, " %s", x->fold < AP_PARTIAL_COUNT ? ap_partial_text[x->fold] : "?");
     ap_text_addf(out, " %s group %" PRIu32 " box ", dtype_text(x->dtype), x->group);
     ap_local_print_list(out, x->ndims, x->extent);
+    print_counts(p, x->ncounts, x->count, out);
     ap_text_add(out, " from ");
     print_ref(p, &in->ref[0], out);
     ap_local_print_list(out, x->ndims, x->src_stride);

@@ -78,6 +78,9 @@ static void print_nest(const ap_nest *n, ap_text *out)
     } else {
         ap_text_add(out, "  outer [] inner []\n");
     }
+    for (int l = 0; l < nloops; l++)
+        if (n->turns[l])
+            ap_text_addf(out, "  turns %d int %" PRIu32 "\n", l, n->turns[l] - 1);
     for (int i = 0; i < n->ntemps && i < AP_LOCAL_MAX_TEMPS; i++)
         ap_text_addf(out, "  temp %s\n", n->temp_dtype[i] < AP_DTYPE_COUNT ? ap_dtype_str(n->temp_dtype[i]) : "?");
     for (int s = 0; s < n->nsections && s < AP_LOCAL_MAX_SECTIONS; s++) {
@@ -89,15 +92,29 @@ static void print_nest(const ap_nest *n, ap_text *out)
         print_sop(&n->sop[id], id, nloops, out);
 }
 
+/* `m 64`, `m 64 int 0` */
+static void print_turns(const char *key, int64_t extent, uint32_t turns, ap_text *out)
+{
+    ap_text_addf(out, " %s %" PRId64, key, extent);
+    if (turns)
+        ap_text_addf(out, " int %" PRIu32, turns - 1);
+}
+
 static void print_gemm(const ap_gemm *g, ap_text *out)
 {
-    ap_text_addf(out, "  %s m %" PRId64 " n %" PRId64 " k %" PRId64 "\n",
-                 g->dtype < AP_DTYPE_COUNT ? ap_dtype_str(g->dtype) : "?", g->m, g->n, g->k);
+    ap_text_addf(out, "  %s", g->dtype < AP_DTYPE_COUNT ? ap_dtype_str(g->dtype) : "?");
+    print_turns("m", g->m, g->turns_m, out);
+    print_turns("n", g->n, g->turns_n, out);
+    print_turns("k", g->k, g->turns_k, out);
+    ap_text_add(out, "\n");
     ap_text_addf(out, "  a [%" PRId64 ",%" PRId64 "] b [%" PRId64 ",%" PRId64 "] c [%" PRId64 ",%" PRId64 "]\n", g->rsa,
                  g->csa, g->rsb, g->csb, g->rsc, g->csc);
-    for (int i = 0; i < g->nloops && i < AP_MAX_LOOPS; i++)
-        ap_text_addf(out, "  loop %" PRId64 " a %" PRId64 " b %" PRId64 " c %" PRId64 "%s\n", g->extent[i],
-                     g->stride_a[i], g->stride_b[i], g->stride_c[i], g->sum[i] ? " sum" : "");
+    for (int i = 0; i < g->nloops && i < AP_MAX_LOOPS; i++) {
+        ap_text_add(out, " ");
+        print_turns("loop", g->extent[i], g->turns[i], out);
+        ap_text_addf(out, " a %" PRId64 " b %" PRId64 " c %" PRId64 "%s\n", g->stride_a[i], g->stride_b[i],
+                     g->stride_c[i], g->sum[i] ? " sum" : "");
+    }
 }
 
 void ap_local_print_kernel(const ap_ctx *ctx, const ap_kernel *k, ap_text *out)

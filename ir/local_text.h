@@ -66,8 +66,11 @@ typedef struct ap_reach {
 } ap_reach;
 /* What is wrong with a kernel, or NULL. `out_sop`: at which operation, AP_NONE: at none. */
 const char *ap_local_kernel_fault(const ap_kernel *k, uint32_t *out_sop);
-/* For kernels without fault. False when it overflows. */
-bool ap_local_kernel_reach(const ap_kernel *k, uint32_t operand, ap_reach *out);
+/* For kernels without fault, on a rank where its ints have these values (NULL: the most that any rank can do). False
+ * when it overflows. */
+bool ap_local_kernel_reach(const ap_kernel *k, const int64_t *ints, uint32_t operand, ap_reach *out);
+/* Whether no loop has more turns than its extent, or fewer than none. */
+bool ap_local_turns_fit(const ap_kernel *k, const int64_t *ints);
 /* One more loop of `extent` turns with this stride. */
 bool ap_reach_loop(ap_reach *r, int64_t extent, int64_t stride);
 

@@ -7,6 +7,8 @@
 
 #include <inttypes.h>
 
+enum { MAX_COUNTED = 1024 }; /* members of a group whose pairs are looked at one by one */
+
 typedef struct verifier {
     const ap_local *p;
     ap_status status;
@@ -151,25 +153,33 @@ static bool check_place(verifier *v, const ap_ref *r, const char *what, uint32_t
     return true;
 }
 
+static bool check_bytes(verifier *v, const ap_ref *r, uint32_t i, ap_dtype dtype, const ap_reach *reach, int32_t rank,
+                        int64_t bytes)
+{
+    int64_t lo, hi;
+    if (!reach->any)
+        return true;
+    if (byte_range(v->p, r, reach, ap_dtype_bytes(dtype), rank, &lo, &hi) && lo >= 0 && hi <= bytes)
+        return true;
+    complain(v, "operand %" PRIu32 " leaves the %s on rank %" PRId32 ": bytes %" PRId64 " to %" PRId64 " of %" PRId64,
+             i, ap_space_text[r->space], rank, lo, hi, bytes);
+    return false;
+}
+
 /* Every rank that runs the instruction stays inside. */
 static void check_ref(verifier *v, const ap_instr *in, uint32_t i, ap_dtype dtype, bool written, const ap_reach *reach)
 {
     const ap_local *p = v->p;
     const ap_ref *r = &in->ref[i];
-    int64_t bytes, lo, hi;
+    int64_t bytes;
     if (!check_place(v, r, "operand", i, dtype, written, &bytes) || !reach->any)
         return;
     int32_t ranks = affine_is_plain(&r->offset) ? 1 : p->nranks;
     for (int32_t rank = 0; rank < ranks; rank++) {
         if (ranks > 1 && !runs_on(p, in, rank))
             continue;
-        if (!byte_range(p, r, reach, ap_dtype_bytes(dtype), rank, &lo, &hi) || lo < 0 || hi > bytes) {
-            complain(v,
-                     "operand %" PRIu32 " leaves the %s on rank %" PRId32 ": bytes %" PRId64 " to %" PRId64
-                     " of %" PRId64,
-                     i, ap_space_text[r->space], rank, lo, hi, bytes);
+        if (!check_bytes(v, r, i, dtype, reach, rank, bytes))
             return;
-        }
     }
 }
 
@@ -183,6 +193,38 @@ static void check_when(verifier *v, const ap_instr *in)
         complain(v, "its condition names no axis");
     if (in->picoseconds < 0)
         complain(v, "its predicted time is negative");
+}
+
+/* A call whose loops or rows depend on the rank. */
+static void check_call_by_rank(verifier *v, const ap_instr *in, const ap_kernel *k)
+{
+    const ap_local *p = v->p;
+    int64_t *ints = AP_NEW_ARRAY(&p->ctx->scratch, int64_t, in->nints), bytes;
+    for (int32_t rank = 0; rank < p->nranks; rank++) {
+        if (!runs_on(p, in, rank))
+            continue;
+        for (uint32_t i = 0; i < in->nints; i++) {
+            if (!affine_at(p, &in->ints[i].value, rank, &ints[i])) {
+                complain(v, "int %" PRIu32 " is too large on rank %" PRId32, i, rank);
+                return;
+            }
+            ints[i] = ap_max_i64(in->ints[i].lo, ap_min_i64(ints[i], in->ints[i].hi));
+        }
+        if (!ap_local_turns_fit(k, ints)) {
+            complain(v, "a loop has more turns than its extent, or fewer than none, on rank %" PRId32, rank);
+            return;
+        }
+        for (uint32_t i = 0; i < in->nrefs; i++) {
+            ap_reach reach;
+            if (!ap_local_kernel_reach(k, ints, i, &reach)) {
+                complain(v, "operand %" PRIu32 " reaches further than numbers go", i);
+                return;
+            }
+            if (!check_place(v, &in->ref[i], "operand", i, k->operand[i].dtype, k->operand[i].written, &bytes) ||
+                !check_bytes(v, &in->ref[i], i, k->operand[i].dtype, &reach, rank, bytes))
+                return;
+        }
+    }
 }
 
 static void check_call(verifier *v, const ap_instr *in)
@@ -202,11 +244,17 @@ static void check_call(verifier *v, const ap_instr *in)
         return;
     }
     for (uint32_t i = 0; i < in->nints; i++)
-        if (!affine_in_axes(p, &in->ints[i]))
+        if (!affine_in_axes(p, &in->ints[i].value)) {
             complain(v, "int %" PRIu32 " depends on an axis that does not exist", i);
+            return;
+        }
+    if (in->nints) {
+        check_call_by_rank(v, in, k);
+        return;
+    }
     for (uint32_t i = 0; i < in->nrefs; i++) {
         ap_reach reach;
-        if (ap_local_kernel_reach(k, i, &reach))
+        if (ap_local_kernel_reach(k, NULL, i, &reach))
             check_ref(v, in, i, k->operand[i].dtype, k->operand[i].written, &reach);
         else
             complain(v, "operand %" PRIu32 " reaches further than numbers go", i);
@@ -222,6 +270,88 @@ static bool exchange_reach(const ap_exchange *x, const int64_t *stride, int32_t 
         if (!ap_reach_loop(out, x->extent[d], stride[d]))
             return false;
     return ap_reach_loop(out, size, per_position);
+}
+
+/* Elements of dimension `dim` that rank `rank` sees of the box of peer p. */
+static bool count_at(const ap_local *p, uint8_t n, const ap_count *count, int dim, int32_t rank, int32_t peer,
+                     int64_t *extent)
+{
+    for (uint8_t i = 0; i < n; i++) {
+        int64_t left, less;
+        if (count[i].dim != dim)
+            continue;
+        if (!affine_at(p, &count[i].value, rank, &left) || !ap_mul_i64(count[i].per_peer, -(int64_t)peer, &less) ||
+            !ap_add_i64(left, less, &left))
+            return false;
+        *extent = ap_max_i64(0, ap_min_i64(*extent, left));
+    }
+    return true;
+}
+
+/* Widens by the box that the rank gets from position `peer`, at `offset`. */
+static bool add_box(const ap_local *p, const ap_exchange *x, const int64_t *stride, int32_t rank, int32_t peer,
+                    int64_t per_position, int32_t position, ap_reach *all)
+{
+    ap_reach r = {.any = true};
+    int64_t at;
+    for (int d = 0; d < x->ndims; d++) {
+        int64_t extent = x->extent[d];
+        if (!count_at(p, x->ncounts, x->count, d, rank, peer, &extent) || !ap_reach_loop(&r, extent, stride[d]))
+            return false;
+    }
+    if (!ap_mul_i64(per_position, position, &at) || !ap_add_i64(r.lo, at, &r.lo) || !ap_add_i64(r.hi, at, &r.hi))
+        return false;
+    if (!r.any)
+        return true;
+    all->lo = all->any ? ap_min_i64(all->lo, r.lo) : r.lo;
+    all->hi = all->any ? ap_max_i64(all->hi, r.hi) : r.hi;
+    all->any = true;
+    return true;
+}
+
+/* An exchange whose boxes depend on the ranks: what each of them gives, and where it receives. */
+static void check_exchange_by_rank(verifier *v, const ap_instr *in)
+{
+    const ap_local *p = v->p;
+    const ap_exchange *x = &in->exchange;
+    const ap_group *g = &p->groups.at[x->group];
+    int64_t me = ap_exchange_has_me(x->kind) ? x->src_me : 0, peer = ap_exchange_has_peer(x->kind) ? x->dst_peer : 0;
+    int64_t src_bytes, dst_bytes;
+    if (!check_place(v, &in->ref[0], "operand", 0, x->dtype, false, &src_bytes) ||
+        !check_place(v, &in->ref[1], "operand", 1, x->dtype, true, &dst_bytes))
+        return;
+    for (int32_t i = 0; i < p->nranks; i++) {
+        const int32_t *list = g->rank + i / g->size * g->size;
+        ap_reach src = {0}, dst = {0};
+        int64_t lo[2], hi[2];
+        bool ok = true;
+        for (int32_t q = 0; ok && q < g->size; q++)
+            ok = add_box(p, x, x->src_stride, list[q], i % g->size, me, q, &src) &&
+                 add_box(p, x, x->dst_stride, g->rank[i], q, peer, q, &dst);
+        if (!ok) {
+            complain(v, "it reaches further than numbers go");
+            return;
+        }
+        if (!check_bytes(v, &in->ref[0], 0, x->dtype, &src, g->rank[i], src_bytes) ||
+            !check_bytes(v, &in->ref[1], 1, x->dtype, &dst, g->rank[i], dst_bytes))
+            return;
+        bool both = src.any && dst.any && in->ref[0].space == AP_SPACE_ARENA && in->ref[1].space == AP_SPACE_ARENA;
+        if (both && byte_range(p, &in->ref[0], &src, ap_dtype_bytes(x->dtype), g->rank[i], &lo[0], &hi[0]) &&
+            byte_range(p, &in->ref[1], &dst, ap_dtype_bytes(x->dtype), g->rank[i], &lo[1], &hi[1]) && lo[0] < hi[1] &&
+            lo[1] < hi[0]) {
+            complain(v, "source and destination overlap on rank %" PRId32, g->rank[i]);
+            return;
+        }
+    }
+}
+
+/* Counts are of dimensions that exist, over axes that exist. */
+static bool counts_fit(const ap_local *p, uint8_t n, const ap_count *count, int ndims)
+{
+    for (uint8_t i = 0; i < n; i++)
+        if (count[i].dim >= ndims || !affine_in_axes(p, &count[i].value))
+            return false;
+    return true;
 }
 
 static void check_overlap(verifier *v, const ap_instr *in, const ap_reach *src, const ap_reach *dst)
@@ -259,7 +389,19 @@ static void check_exchange(verifier *v, const ap_instr *in)
     for (int d = 0; d < x->ndims; d++)
         if (x->extent[d] < 0)
             complain(v, "its box has a negative extent");
+    if (!counts_fit(v->p, x->ncounts, x->count, x->ndims)) {
+        complain(v, "a count is of no dimension or over no axis");
+        return;
+    }
     int32_t size = v->p->groups.at[x->group].size;
+    if (x->ncounts && size > MAX_COUNTED) {
+        complain(v, "counts in a group of more than %d ranks", MAX_COUNTED);
+        return;
+    }
+    if (x->ncounts) {
+        check_exchange_by_rank(v, in);
+        return;
+    }
     if (!exchange_reach(x, x->src_stride, size, ap_exchange_has_me(x->kind) ? x->src_me : 0, &src) ||
         !exchange_reach(x, x->dst_stride, size, ap_exchange_has_peer(x->kind) ? x->dst_peer : 0, &dst)) {
         complain(v, "it reaches further than numbers go");
@@ -349,7 +491,8 @@ static void check_param(verifier *v, uint32_t id)
         return;
     check_param_data(v, w);
     bytes = ap_dtype_bytes(w->port.dtype);
-    bool ok = w->nfactors <= AP_MAX_FACTORS && affine_in_axes(p, &w->offset);
+    bool ok = w->nfactors <= AP_MAX_FACTORS && affine_in_axes(p, &w->offset) &&
+              counts_fit(p, w->ncounts, w->count, w->nfactors);
     for (int f = 0; ok && f < w->nfactors; f++)
         ok = w->extent[f] >= 0 && ap_reach_loop(&box, w->extent[f], w->stride[f]) &&
              ap_mul_i64(bytes, w->extent[f], &bytes);
@@ -359,7 +502,15 @@ static void check_param(verifier *v, uint32_t id)
     }
     for (int32_t rank = 0; rank < p->nranks && box.any; rank++) {
         int64_t first, last;
-        if (!affine_at(p, &w->offset, rank, &first) || !ap_add_i64(first, box.hi, &last) ||
+        ap_reach here = {.any = true};
+        for (int f = 0; ok && w->ncounts && f < w->nfactors; f++) {
+            int64_t extent = w->extent[f];
+            ok = count_at(p, w->ncounts, w->count, f, rank, 0, &extent) && ap_reach_loop(&here, extent, w->stride[f]);
+        }
+        if (ok && w->ncounts && !here.any)
+            continue;
+        box = w->ncounts ? here : box;
+        if (!ok || !affine_at(p, &w->offset, rank, &first) || !ap_add_i64(first, box.hi, &last) ||
             !ap_add_i64(first, box.lo, &first) || first < 0 || last >= port_count(&w->port)) {
             complain(v, "its box leaves the tensor on rank %" PRId32, rank);
             break;

@@ -26,7 +26,21 @@ static void join(ap_reach *all, const ap_reach *one)
     all->any = true;
 }
 
-static bool nest_reach(const ap_kernel *k, uint32_t operand, ap_reach *out)
+static int64_t turns_of(int64_t extent, uint32_t turns, const int64_t *ints)
+{
+    return turns && ints ? ints[turns - 1] : extent;
+}
+
+/* Rows of its table that a lookup can find on the rank. */
+static int64_t gather_rows(const ap_sop *s, const int64_t *ints)
+{
+    int64_t left;
+    if (!ints || !ap_add_i64(s->limit, ints[s->imm.i] == INT64_MIN ? INT64_MAX : -ints[s->imm.i], &left))
+        return s->extent;
+    return ap_min_i64(left, s->extent);
+}
+
+static bool nest_reach(const ap_kernel *k, const int64_t *ints, uint32_t operand, ap_reach *out)
 {
     const ap_nest *n = &k->nest;
     const int64_t *stride = k->operand[operand].stride;
@@ -38,32 +52,54 @@ static bool nest_reach(const ap_kernel *k, uint32_t operand, ap_reach *out)
             continue;
         int loops = n->inner[s->section] ? n->nouter + n->ninner : n->nouter;
         for (int l = 0; l < loops; l++)
-            if (!ap_reach_loop(&r, n->extent[l], stride[l]))
+            if (!ap_reach_loop(&r, turns_of(n->extent[l], n->turns[l], ints), stride[l]))
                 return false;
-        if (gather && !ap_reach_loop(&r, s->extent, s->stride))
+        if (gather && !ap_reach_loop(&r, gather_rows(s, ints), s->stride))
             return false;
         join(out, &r);
     }
     return true;
 }
 
-static bool gemm_reach(const ap_gemm *g, uint32_t operand, ap_reach *out)
+static bool gemm_reach(const ap_gemm *g, const int64_t *ints, uint32_t operand, ap_reach *out)
 {
+    int64_t m = turns_of(g->m, g->turns_m, ints), n = turns_of(g->n, g->turns_n, ints);
+    int64_t k = turns_of(g->k, g->turns_k, ints);
     const int64_t *stride = operand == 0 ? g->stride_a : operand == 1 ? g->stride_b : g->stride_c;
-    int64_t rows = operand == 1 ? g->k : g->m, columns = operand == 0 ? g->k : g->n;
+    int64_t rows = operand == 1 ? k : m, columns = operand == 0 ? k : n;
     int64_t rs = operand == 0 ? g->rsa : operand == 1 ? g->rsb : g->rsc;
     int64_t cs = operand == 0 ? g->csa : operand == 1 ? g->csb : g->csc;
-    *out = (ap_reach){.any = g->m > 0 && g->n > 0};
-    for (int l = 0; l < g->nloops; l++)
-        if (!ap_reach_loop(out, g->extent[l], stride[l]))
+    *out = (ap_reach){.any = m > 0 && n > 0};
+    for (int l = 0; l < g->nloops; l++) {
+        int64_t turns = turns_of(g->extent[l], g->turns[l], ints);
+        if (!ap_reach_loop(out, operand == 2 && g->sum[l] ? 1 : turns, stride[l]))
             return false;
+    }
     return ap_reach_loop(out, rows, rs) && ap_reach_loop(out, columns, cs);
 }
 
-bool ap_local_kernel_reach(const ap_kernel *k, uint32_t operand, ap_reach *out)
+bool ap_local_kernel_reach(const ap_kernel *k, const int64_t *ints, uint32_t operand, ap_reach *out)
 {
     *out = (ap_reach){0};
-    return k->kind == AP_KERNEL_NEST ? nest_reach(k, operand, out) : gemm_reach(&k->gemm, operand, out);
+    return k->kind == AP_KERNEL_NEST ? nest_reach(k, ints, operand, out) : gemm_reach(&k->gemm, ints, operand, out);
+}
+
+static bool turns_fit(int n, const int64_t *extent, const uint32_t *turns, const int64_t *ints)
+{
+    for (int l = 0; l < n; l++)
+        if (turns[l] && (ints[turns[l] - 1] < 0 || ints[turns[l] - 1] > extent[l]))
+            return false;
+    return true;
+}
+
+bool ap_local_turns_fit(const ap_kernel *k, const int64_t *ints)
+{
+    const ap_gemm *g = &k->gemm;
+    const uint32_t turns[3] = {g->turns_m, g->turns_n, g->turns_k};
+    const int64_t most[3] = {g->m, g->n, g->k};
+    if (k->kind == AP_KERNEL_NEST)
+        return turns_fit(k->nest.nouter + k->nest.ninner, k->nest.extent, k->nest.turns, ints);
+    return turns_fit(g->nloops, g->extent, g->turns, ints) && turns_fit(3, most, turns, ints);
 }
 
 /* ---- operations ---- */
@@ -169,9 +205,12 @@ static const char *nest_fault(const ap_kernel *k, uint32_t *out_sop)
     bool stored[AP_LOCAL_MAX_TEMPS] = {false};
     if (n->nouter + n->ninner > AP_MAX_LOOPS || n->nsections > AP_LOCAL_MAX_SECTIONS || n->ntemps > AP_LOCAL_MAX_TEMPS)
         return "too many loops, sections or temporaries";
-    for (int l = 0; l < n->nouter + n->ninner; l++)
+    for (int l = 0; l < n->nouter + n->ninner; l++) {
         if (n->extent[l] < 0)
             return "a loop has a negative extent";
+        if (n->turns[l] > k->nints)
+            return "a loop names no int";
+    }
     for (int t = 0; t < n->ntemps; t++)
         if (!is_dtype(n->temp_dtype[t]))
             return "a temporary has no element type";
@@ -217,7 +256,10 @@ static const char *gemm_fault(const ap_kernel *k)
         return "an operand is laid out as BLAS does not take it";
     if (g->csc != 1 || (g->m > 1 && g->rsc < ap_max_i64(g->n, 1)))
         return "the result is not row-major";
-    return k->nints ? "a matrix product has no ints" : NULL;
+    for (int l = 0; l < g->nloops; l++)
+        if (g->turns[l] > k->nints)
+            return "a loop names no int";
+    return g->turns_m > k->nints || g->turns_n > k->nints || g->turns_k > k->nints ? "an extent names no int" : NULL;
 }
 
 const char *ap_local_kernel_fault(const ap_kernel *k, uint32_t *out_sop)

@@ -38,3 +38,21 @@ bool ap_mesh_local_shape(const ap_mesh_info *m, const ap_shape_info *shape, cons
     }
     return true;
 }
+
+bool ap_mesh_shard(const ap_mesh_info *m, const ap_shape_info *shape, const ap_sharding_info *s, const int32_t *coords,
+                   ap_shape_info *out, int64_t start[AP_MAX_FACTORS])
+{
+    if (!ap_mesh_local_shape(m, shape, s, out))
+        return false;
+    for (int f = 0; f < shape->nfactors; f++) {
+        int64_t part = 0;
+        for (int i = 0; i < ap_axes_count(s->axes[f]); i++) {
+            int a = ap_axes_get(s->axes[f], i);
+            part = part * m->axis_size[a] + coords[a];
+        }
+        start[f] = part * out->physical[f];
+        int64_t left = shape->logical[f] > start[f] ? shape->logical[f] - start[f] : 0;
+        out->logical[f] = ap_min_i64(left, out->physical[f]);
+    }
+    return true;
+}

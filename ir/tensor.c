@@ -1,7 +1,7 @@
 /* Tensors in the compiler's own memory: making, cutting into shards, putting together, comparing.
  *
- * A whole tensor is row-major over the physical extents of its factors; a logical one over the logical
- * extents. They are the same bytes unless something is padded. */
+ * Tensors are row-major over the logical extents of their factors: what is padded elsewhere is not padded here, and the
+ * shard of a rank has the elements that are there, which may be none. */
 #include "ir/tensor.h"
 
 #include "ir/op/columns.h"
@@ -34,7 +34,8 @@ bool ap_tensor_make(ap_arena *arena, ap_dtype dtype, const ap_shape_info *shape,
     memset(out, 0, sizeof *out);
     out->dtype = dtype;
     out->shape = *shape;
-    if (!count_elements(shape->physical, shape->nfactors, &out->count))
+    memcpy(out->shape.physical, shape->logical, sizeof out->shape.physical);
+    if (!count_elements(shape->logical, shape->nfactors, &out->count))
         return false;
     out->at = AP_NEW_ARRAY(arena, ap_scalar, out->count);
     return true;
@@ -67,7 +68,7 @@ static void row_major(const int64_t *extent, int n, int64_t *stride)
 
 void ap_tensor_strides(const ap_shape_info *s, int64_t stride[AP_MAX_FACTORS])
 {
-    row_major(s->physical, s->nfactors, stride);
+    row_major(s->logical, s->nfactors, stride);
 }
 
 void ap_tensor_copy_box(ap_scalar *dst, const int64_t *dst_stride, const ap_scalar *src, const int64_t *src_stride,
@@ -100,25 +101,19 @@ void ap_tensor_copy_box(ap_scalar *dst, const int64_t *dst_stride, const ap_scal
 
 bool ap_tensor_from_logical(ap_arena *arena, const ap_tensor *logical, const ap_shape_info *shape, ap_tensor *out)
 {
-    int64_t from[AP_MAX_FACTORS], to[AP_MAX_FACTORS];
     if (!ap_tensor_make(arena, logical->dtype, shape, out))
         return false;
-    row_major(shape->logical, shape->nfactors, from);
-    ap_tensor_strides(shape, to);
-    ap_tensor_copy_box(out->at, to, logical->at, from, shape->nfactors, shape->logical);
+    memcpy(out->at, logical->at, (size_t)out->count * sizeof *out->at);
     return true;
 }
 
 bool ap_tensor_to_logical(ap_ctx *ctx, ap_arena *arena, const ap_tensor *whole, ap_tensor *out)
 {
-    const ap_shape_info *s = &whole->shape;
-    int64_t dims[AP_MAX_RANK], from[AP_MAX_FACTORS], to[AP_MAX_FACTORS];
-    int rank = ap_shape_dims(s, dims);
+    int64_t dims[AP_MAX_RANK];
+    int rank = ap_shape_dims(&whole->shape, dims);
     if (!ap_tensor_make(arena, whole->dtype, ap_shape_get(ctx, ap_shape_of_dims(ctx, rank, dims)), out))
         return false;
-    ap_tensor_strides(s, from);
-    row_major(s->logical, s->nfactors, to);
-    ap_tensor_copy_box(out->at, to, whole->at, from, s->nfactors, s->logical);
+    memcpy(out->at, whole->at, (size_t)out->count * sizeof *out->at);
     return true;
 }
 
@@ -144,48 +139,27 @@ ap_status ap_tensor_from_data(ap_module *m, ap_arena *arena, const ap_data *d, a
     }
     if (d->size != (uint64_t)ap_sat_mul(count, size))
         return ap_error(m->ctx, loc, "data of another size than its shape says");
-    ap_tensor logical = *out;
-    logical.count = count;
-    if (count != out->count)
-        logical.at = AP_NEW_ARRAY(arena, ap_scalar, count);
-    ap_tensor_from_bytes(&logical, bytes);
-    if (count != out->count && !ap_tensor_from_logical(arena, &logical, shape, out))
-        return ap_error(m->ctx, loc, "too large to evaluate");
+    ap_tensor_from_bytes(out, bytes);
     return AP_OK;
 }
 
 /* ---- shards ---- */
 
-/* Where the box of the rank with these coordinates starts, per factor; `local` is its shape. */
-static void box_start(const ap_mesh_info *mesh, const ap_sharding_info *s, const ap_shape_info *local,
-                      const int32_t *coords, int64_t start[AP_MAX_FACTORS])
-{
-    for (int f = 0; f < local->nfactors; f++) {
-        int64_t part = 0;
-        for (int i = 0; i < ap_axes_count(s->axes[f]); i++) {
-            int a = ap_axes_get(s->axes[f], i);
-            part = part * mesh->axis_size[a] + coords[a];
-        }
-        start[f] = part * local->physical[f];
-    }
-}
-
-bool ap_tensor_shard(ap_arena *arena, const ap_tensor *whole, const ap_mesh_info *mesh,
+bool ap_tensor_shard(ap_arena *arena, const ap_tensor *whole, const ap_mesh_info *mesh, const ap_shape_info *shape,
                      const ap_sharding_info *sharding, const int32_t *coords, ap_tensor *out)
 {
     ap_shape_info local;
     int64_t start[AP_MAX_FACTORS], from[AP_MAX_FACTORS], to[AP_MAX_FACTORS], offset = 0;
-    if (!ap_mesh_local_shape(mesh, &whole->shape, sharding, &local) ||
+    if (!ap_mesh_shard(mesh, shape, sharding, coords, &local, start) ||
         !ap_tensor_make(arena, whole->dtype, &local, out))
         return false;
     if (out->count == 0)
         return true;
-    box_start(mesh, sharding, &local, coords, start);
     ap_tensor_strides(&whole->shape, from);
     ap_tensor_strides(&local, to);
     for (int f = 0; f < local.nfactors; f++)
         offset += start[f] * from[f];
-    ap_tensor_copy_box(out->at, to, whole->at + offset, from, local.nfactors, local.physical);
+    ap_tensor_copy_box(out->at, to, whole->at + offset, from, local.nfactors, local.logical);
     return true;
 }
 
@@ -200,10 +174,9 @@ void ap_eval_starts(const ap_eval *e, ap_value v, int64_t start[AP_MAX_FACTORS])
     const ap_mesh_info *mesh = &e->m->meshes.at[s->mesh];
     int32_t coords[AP_MAX_AXES];
     ap_shape_info local;
-    if (!ap_mesh_local_shape(mesh, shape, s, &local))
-        return;
     ap_mesh_coords(mesh, e->rank, coords);
-    box_start(mesh, s, &local, coords, start);
+    if (!ap_mesh_shard(mesh, shape, s, coords, &local, start))
+        memset(start, 0, AP_MAX_FACTORS * sizeof *start);
 }
 
 static ap_scalar neutral(ap_dtype t, ap_partial kind)
@@ -234,7 +207,7 @@ ap_status ap_tensor_scatter(ap_ctx *ctx, ap_arena *arena, const ap_mesh_info *me
         int32_t coords[AP_MAX_AXES];
         ap_mesh_coords(mesh, r, coords);
         out[r] = AP_NEW(arena, ap_tensor);
-        if (!ap_tensor_shard(arena, whole, mesh, s, coords, out[r]))
+        if (!ap_tensor_shard(arena, whole, mesh, ap_shape_get(ctx, t.shape), s, coords, out[r]))
             return ap_fail(ctx, AP_ERR_BUG, loc, "a sharding does not divide its value");
         for (int k = 0; k < AP_PARTIAL_COUNT; k++) {
             for (int a = 0; a < mesh->naxes; a++) {
@@ -276,7 +249,7 @@ static void merge_shard(ap_tensor *whole, const ap_tensor *shard, const int64_t 
         for (int f = 0; f < s->nfactors; f++)
             at += (start[f] + index[f]) * stride[f];
         whole->at[at] = kind < 0 ? shard->at[i] : fold(whole->dtype, (ap_partial)kind, whole->at[at], shard->at[i]);
-        for (int f = s->nfactors - 1; f >= 0 && ++index[f] == s->physical[f]; f--)
+        for (int f = s->nfactors - 1; f >= 0 && ++index[f] == s->logical[f]; f--)
             index[f] = 0;
     }
 }
@@ -329,6 +302,7 @@ ap_status ap_tensor_assemble(ap_ctx *ctx, ap_arena *arena, const ap_mesh_info *m
     int32_t nranks = ap_mesh_size(mesh), coords[AP_MAX_AXES];
     for (int32_t r = 0; r < nranks; r++) {
         int64_t start[AP_MAX_FACTORS];
+        ap_shape_info local;
         ap_mesh_coords(mesh, r, coords);
         int32_t original = rank_within(mesh, coords, split | partial);
         if (original != r) { /* a replica */
@@ -342,7 +316,8 @@ ap_status ap_tensor_assemble(ap_ctx *ctx, ap_arena *arena, const ap_mesh_info *m
             if (s->partial[k] & folded)
                 kind = k;
         }
-        box_start(mesh, s, &shard[r]->shape, coords, start);
+        if (!ap_mesh_shard(mesh, ap_shape_get(ctx, t.shape), s, coords, &local, start))
+            return ap_fail(ctx, AP_ERR_BUG, loc, "a sharding does not divide its value");
         merge_shard(out, shard[r], start, kind);
     }
     for (int64_t i = 0; partial && i < out->count; i++)

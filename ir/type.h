@@ -8,7 +8,8 @@
  *
  * A *sharding* says for each factor of a shape which mesh axes split it (major first), and over which
  * axes the value is partial. No axis occurs twice. The shard of a factor with physical extent P split by
- * axes of sizes a, b (major first) at coordinates ca, cb is [ (ca*b+cb) * P/(a*b), ... + P/(a*b) ). */
+ * axes of sizes a, b (major first) at coordinates ca, cb is [ (ca*b+cb) * P/(a*b), ... + P/(a*b) ), cut off at the
+ * logical extent: behind it nothing is computed, and what padding holds is never read. */
 #ifndef AP_IR_TYPE_H
 #define AP_IR_TYPE_H
 

@@ -39,7 +39,7 @@ static int64_t local_count(const ap_module *m, ap_shape shape, ap_sharding s)
     int64_t n = 1;
     for (int f = 0; f < info->nfactors; f++) {
         int64_t parts = s ? ap_mesh_axes_size(&m->meshes.at[sharding->mesh], sharding->axes[f]) : 1;
-        n = ap_sat_mul(n, info->physical[f] / parts);
+        n = ap_sat_mul(n, parts > 1 ? info->physical[f] / parts : info->logical[f]);
     }
     return n;
 }
@@ -100,21 +100,57 @@ bool ap_node_is_product(const ap_module *m, ap_node n)
     return ap_op_get(ap_node_at(m, n)->op)->lower == AP_LOWER_CONTRACT;
 }
 
-/* Time of the arithmetic of `n`, its body included, when `divisor` devices share it. */
-static int64_t arithmetic(const ap_cluster *c, const ap_module *m, ap_node n, int64_t divisor)
+/* How much of each split letter the device has that has most of it. */
+typedef struct share {
+    int n;
+    int64_t part[AP_MAX_AXES], whole[AP_MAX_AXES];
+} share;
+
+static share find_share(const ap_module *m, ap_node n, const ap_strategy *s)
+{
+    const ap_node_info *node = ap_node_at(m, n);
+    share sh = {0};
+    uint8_t seen = 0;
+    for (uint32_t i = 0; i < node->nin + node->nout; i++) {
+        ap_sharding id = i < node->nin ? s->operand[i] : s->result[i - node->nin];
+        const ap_shape_info *shape = ap_value_shape(m, i < node->nin ? node->in[i] : node->out[i - node->nin]);
+        const ap_sharding_info *info = ap_sharding_get(m->ctx, id);
+        for (int f = 0; id && f < info->nfactors; f++) {
+            uint8_t mask = ap_axes_mask(info->axes[f]);
+            if (!mask || (mask & seen) || shape->logical[f] == 0)
+                continue;
+            seen |= mask;
+            sh.part[sh.n] = shape->physical[f] / ap_mesh_axes_size(&m->meshes.at[info->mesh], info->axes[f]);
+            sh.whole[sh.n++] = shape->logical[f];
+        }
+    }
+    return sh;
+}
+
+static int64_t share_of(const share *sh, int64_t flops)
+{
+    for (int i = 0; i < sh->n; i++) {
+        unsigned __int128 part = (unsigned __int128)flops * (unsigned __int128)sh->part[i];
+        part = (part + (unsigned __int128)(sh->whole[i] - 1)) / (unsigned __int128)sh->whole[i];
+        flops = part > INT64_MAX ? INT64_MAX : (int64_t)part;
+    }
+    return flops;
+}
+
+/* Time of the arithmetic of `n`, its body included, on a device that has this share of it. */
+static int64_t arithmetic(const ap_cluster *c, const ap_module *m, ap_node n, const share *sh)
 {
     const ap_node_info *node = ap_node_at(m, n);
     if (ap_op_get(node->op)->has_body) {
         int64_t sum = 0;
         const ap_block_info *body = ap_block_at(m, node->body);
         for (uint32_t i = 0; i < body->nodes.len; i++)
-            sum = cost_add(sum, arithmetic(c, m, body->nodes.at[i], divisor));
+            sum = cost_add(sum, arithmetic(c, m, body->nodes.at[i], sh));
         return sum;
     }
     if (ap_op_get(node->op)->terminator || node->nin == 0)
         return 0;
-    int64_t flops = ap_node_flops(m, n);
-    flops = flops / divisor + (flops % divisor != 0);
+    int64_t flops = share_of(sh, ap_node_flops(m, n));
     if (!ap_node_is_product(m, n))
         return mul_div(flops, PS_PER_SECOND, c->vector_flops_per_second);
     int64_t peak = c->flops_per_second[ap_type_dtype(m->ctx, ap_value_type(m, node->in[0]))];
@@ -151,7 +187,8 @@ int64_t ap_cost_node(const ap_cluster *c, const ap_module *m, ap_node n, const a
     const ap_op_info *op = ap_op_get(node->op);
     if (op->shares_buffer || op->terminator || node->nin == 0)
         return 0;
-    int64_t compute = arithmetic(c, m, n, ap_strategy_divisor(m, n, s));
+    share sh = find_share(m, n, s);
+    int64_t compute = arithmetic(c, m, n, &sh);
     int64_t memory = mul_div(traffic(m, n, s), PS_PER_SECOND, c->memory_bytes_per_second);
     return cost_add(ap_max_i64(compute, memory), c->launch_ps);
 }

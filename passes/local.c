@@ -63,9 +63,8 @@ static ap_status add_ports(ap_low *low)
     for (uint32_t i = 0; i < f->narguments; i++) {
         const ap_value_info *v = ap_value_at(low->m, f->argument[i]);
         low->value[f->argument[i]].nfactors = ap_value_shape(low->m, f->argument[i])->nfactors;
-        if (!ap_low_extents(low, v->type, low->value[f->argument[i]].extent))
-            return ap_error(low->ctx, 0, "input \"%s\": padded dimensions cannot be lowered yet",
-                            ap_name_str(low->ctx, v->name));
+        if (!ap_low_extents(low, v->type, low->value[f->argument[i]].extent, low->value[f->argument[i]].count))
+            return ap_low_bug(low, 0, "input does not fit its sharding");
         ap_vec_push(&low->ctx->arena, &low->p->inputs, make_port(low, v->name, "input", i, v->type));
     }
     for (uint32_t i = 0; i < f->nresults; i++) {
@@ -113,13 +112,13 @@ static ap_status emit_concat(ap_low *low, const ap_low_item *it)
             continue;
         AP_TRY(ap_low_concat_part(low, it, k, &whole, &part));
         if (low->value[v->root].source == AP_LOW_SPLAT) {
-            AP_TRY(ap_low_fill(low, n->in[k], v->nfactors, v->extent, &part, &call));
+            AP_TRY(ap_low_fill(low, n->in[k], v->nfactors, v->extent, v->count, &part, &call));
             continue;
         }
         AP_TRY(ap_low_place_of(low, n->in[k], &from));
         if (memcmp(&from.ref, &part.ref, sizeof from.ref) == 0)
             continue;
-        AP_TRY(ap_low_copy(low, dtype, v->nfactors, v->extent, &from, &part, &call));
+        AP_TRY(ap_low_copy(low, dtype, v->nfactors, v->extent, v->count, &from, &part, &call));
     }
     return AP_OK;
 }
@@ -134,7 +133,7 @@ static ap_status emit_pad(ap_low *low, const ap_low_item *it)
     ap_low_call call = {.name = "pad_fill", .about = ap_low_about(low, it), .loc = it->loc};
     ap_low_place whole, src, box;
     AP_TRY(ap_low_destination(low, n->out[0], &whole));
-    AP_TRY(ap_low_fill(low, n->in[1], to->nfactors, to->extent, &whole, &call));
+    AP_TRY(ap_low_fill(low, n->in[1], to->nfactors, to->extent, to->count, &whole, &call));
     memset(&box, 0, sizeof box);
     box.ref = whole.ref;
     for (int d = 0; d < fs->rank; d++) {
@@ -150,9 +149,9 @@ static ap_status emit_pad(ap_low *low, const ap_low_item *it)
         return AP_OK;
     call.name = "pad_copy";
     if (low->value[from->root].source == AP_LOW_SPLAT)
-        return ap_low_fill(low, n->in[0], from->nfactors, from->extent, &box, &call);
+        return ap_low_fill(low, n->in[0], from->nfactors, from->extent, from->count, &box, &call);
     AP_TRY(ap_low_place_of(low, n->in[0], &src));
-    return ap_low_copy(low, dtype, from->nfactors, from->extent, &src, &box, &call);
+    return ap_low_copy(low, dtype, from->nfactors, from->extent, from->count, &src, &box, &call);
 }
 
 /* Results that were not computed in place are copied, each by one of the ranks that have the same part. */
@@ -170,12 +169,12 @@ static ap_status emit_return(ap_low *low, const ap_low_item *it)
         if (v->root != AP_NONE && low->value[v->root].item != AP_NONE)
             call.loc = low->items.at[low->value[v->root].item].loc;
         if (low->value[v->root].source == AP_LOW_SPLAT) {
-            AP_TRY(ap_low_fill(low, n->in[i], v->nfactors, v->extent, &to, &call));
+            AP_TRY(ap_low_fill(low, n->in[i], v->nfactors, v->extent, v->count, &to, &call));
             continue;
         }
         AP_TRY(ap_low_place_of(low, n->in[i], &from));
         ap_dtype dtype = ap_type_dtype(low->ctx, ap_value_type(low->m, n->in[i]));
-        AP_TRY(ap_low_copy(low, dtype, v->nfactors, v->extent, &from, &to, &call));
+        AP_TRY(ap_low_copy(low, dtype, v->nfactors, v->extent, v->count, &from, &to, &call));
     }
     return AP_OK;
 }
@@ -239,7 +238,7 @@ static ap_status emit_all(ap_low *low)
 
 /* explicit -> local, or a module without mesh: one function whose reshards are all elementary steps.
  *
- * needs: types, shardings, at most one mesh from rank 0, nothing padded */
+ * needs: types, shardings, at most one mesh from rank 0 */
 ap_status ap_lower_local(ap_ctx *ctx, ap_module *m, const char *name, ap_local **out)
 {
     if (m->funcs.len != 1)

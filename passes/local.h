@@ -4,7 +4,8 @@
  *       (local_rows.c and local_nest.c, local_gemm.c, local_exchange.c) -> arena offsets (local_arena.c)
  *
  * A value is a *root*, which lives at a place, or a renaming of one: views and composite results are only maps
- * between factors. Extents are always local ones. */
+ * between factors. Extents are always local ones, the same on all ranks; where a factor is padded, a count says how
+ * many of its elements a rank has, and loops run over these. */
 #ifndef AP_PASSES_LOCAL_H
 #define AP_PASSES_LOCAL_H
 
@@ -34,6 +35,7 @@ typedef struct ap_low_value {
     int8_t map[AP_MAX_FACTORS]; /* per factor of the root: factor of this value; other factors are broadcast */
     uint8_t nfactors;
     int64_t extent[AP_MAX_FACTORS];
+    ap_int count[AP_MAX_FACTORS]; /* hi 0: all of extent */
     /* roots only */
     ap_low_source source;
     ap_scalar splat;
@@ -84,6 +86,7 @@ typedef struct ap_low_group {
     uint32_t stamp;
     uint8_t nloops;
     int64_t extent[AP_MAX_LOOPS];
+    ap_int count[AP_MAX_LOOPS];
     bool inner[AP_MAX_LOOPS];
     AP_VEC(ap_low_member) members; /* by item */
 } ap_low_group;
@@ -130,8 +133,16 @@ static inline ap_value ap_low_result(const ap_low *low, const ap_low_item *it)
 }
 
 /* ---- local_places.c: where values lie ---- */
-/* Extents of a value on one rank; false when the mesh does not divide them or the type is padded. */
-bool ap_low_extents(const ap_low *low, ap_type t, int64_t out[AP_MAX_FACTORS]);
+/* A factor that these axes split: places for a whole shard, and how many of them hold something. A factor that nothing
+ * splits has its logical extent. False when the axes do not divide it. */
+bool ap_low_split(const ap_low *low, const ap_shape_info *s, int f, ap_axes axes, int64_t *extent, ap_int *count);
+bool ap_low_extents(const ap_low *low, ap_type t, int64_t extent[AP_MAX_FACTORS], ap_int count[AP_MAX_FACTORS]);
+static inline bool ap_low_varies(const ap_int *count)
+{
+    return count->hi != 0;
+}
+/* The count of a factor and of `times` elements inside each of its own. */
+ap_int ap_low_count_times(const ap_int *count, int64_t times);
 /* Row-major strides and the number of elements; false on overflow. */
 bool ap_low_compact(int n, const int64_t *extent, int64_t *stride, int64_t *out_count);
 /* Index of the first element of the shard along each factor, relative to the whole. */
@@ -163,10 +174,11 @@ typedef struct ap_low_nest {
     ap_low *low;
     uint8_t nloops;
     int64_t extent[AP_MAX_LOOPS];
+    ap_int count[AP_MAX_LOOPS];
     bool inner[AP_MAX_LOOPS];
     AP_VEC(ap_sop) sops;
     AP_VEC(ap_low_operand) operands;
-    AP_VEC(ap_affine) ints;
+    AP_VEC(ap_int) ints;
     uint8_t nsections; /* the current one is the last */
     bool section_inner[16];
     uint8_t ntemps;
@@ -174,7 +186,7 @@ typedef struct ap_low_nest {
 } ap_low_nest;
 
 void ap_low_nest_init(ap_low *low, ap_low_nest *n);
-uint8_t ap_low_nest_loop(ap_low_nest *n, int64_t extent, bool inner);
+uint8_t ap_low_nest_loop(ap_low_nest *n, int64_t extent, const ap_int *count, bool inner);
 /* Opens a section in place of the current one when that is empty. */
 void ap_low_nest_section(ap_low_nest *n, bool inner);
 uint32_t ap_low_nest_operand(ap_low_nest *n, const ap_ref *ref, ap_dtype dtype, bool written, const int64_t *stride);
@@ -196,11 +208,11 @@ typedef struct ap_low_call {
 /* Orders and joins loops, finds or makes the kernel, appends the call. Nests without iterations vanish. */
 ap_status ap_low_nest_finish(ap_low_nest *n, const ap_low_call *call);
 /* dst[...] = src[...] over n factors. */
-ap_status ap_low_copy(ap_low *low, ap_dtype dtype, int n, const int64_t *extent, const ap_low_place *src,
-                      const ap_low_place *dst, const ap_low_call *call);
+ap_status ap_low_copy(ap_low *low, ap_dtype dtype, int n, const int64_t *extent, const ap_int *count,
+                      const ap_low_place *src, const ap_low_place *dst, const ap_low_call *call);
 /* dst[...] = the rank-0 or splat value v. */
-ap_status ap_low_fill(ap_low *low, ap_value v, int n, const int64_t *extent, const ap_low_place *dst,
-                      const ap_low_call *call);
+ap_status ap_low_fill(ap_low *low, ap_value v, int n, const int64_t *extent, const ap_int *count,
+                      const ap_low_place *dst, const ap_low_call *call);
 ap_status ap_low_iota(ap_low *low, ap_value root, const ap_low_place *dst, const ap_low_call *call);
 /* The index that an iota holds, for loops[f] of its factors (-1: none). */
 uint32_t ap_low_nest_iota(ap_low_nest *n, ap_value root, const int8_t *loops);
@@ -227,7 +239,7 @@ ap_status ap_low_emit_exchange(ap_low *low, const ap_low_item *it);
 /* Index of a kernel that equals k in all but name and about; k is added under a fresh name if there is none. */
 ap_status ap_low_kernel(ap_low *low, const ap_kernel *k, const char *name, const char *about, uint32_t *out);
 void ap_low_call_append(ap_low *low, uint32_t kernel, const ap_low_call *call, uint32_t nrefs, const ap_ref *ref,
-                        uint32_t nints, const ap_affine *ints);
+                        uint32_t nints, const ap_int *ints);
 /* "contract {bk,kn->bn}: f32[8,16] @m[dp,-]" and the like, for `about`. */
 const char *ap_low_about(ap_low *low, const ap_low_item *it);
 

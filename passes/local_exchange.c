@@ -136,85 +136,144 @@ typedef struct moving {
     const ap_low_item *it;
     ap_dtype dtype;
     int n;
+    const ap_shape_info *shape;
+    ap_axes axes[AP_MAX_FACTORS];
     int64_t extent[AP_MAX_FACTORS];
+    ap_int count[AP_MAX_FACTORS];
     ap_low_place place;
 } moving;
 
-static void add_dim(ap_exchange *x, int64_t extent, int64_t src, int64_t dst)
+/* Of a factor, what moves between two ranks. */
+typedef struct span {
+    int64_t extent;
+    ap_int count;
+    int64_t per_peer;
+} span;
+
+static void add_count(ap_exchange *x, const span *s)
 {
-    if (extent == 1)
+    if (ap_low_varies(&s->count))
+        x->count[x->ncounts++] = (ap_count){.dim = x->ndims, .value = s->count.value, .per_peer = s->per_peer};
+}
+
+/* The last dimension takes in one that lies inside it; its count is then of these smaller pieces. */
+static void widen_dim(ap_exchange *x, int last, int64_t extent)
+{
+    x->extent[last] *= extent;
+    if (!x->ncounts || x->count[x->ncounts - 1].dim != last)
         return;
+    ap_count *c = &x->count[x->ncounts - 1];
+    ap_affine pieces = {0};
+    ap_low_affine_add(&pieces, &c->value, extent);
+    c->value = pieces;
+    c->per_peer *= extent;
+}
+
+static void add_dim(ap_exchange *x, const span *s, int64_t src, int64_t dst)
+{
     int last = x->ndims - 1;
-    if (last >= 0 && x->src_stride[last] == src * extent && x->dst_stride[last] == dst * extent) {
-        x->extent[last] *= extent;
+    if (s->extent == 1 && !ap_low_varies(&s->count))
+        return;
+    if (!ap_low_varies(&s->count) && last >= 0 && x->src_stride[last] == src * s->extent &&
+        x->dst_stride[last] == dst * s->extent) {
+        widen_dim(x, last, s->extent);
         x->src_stride[last] = src;
         x->dst_stride[last] = dst;
         return;
     }
-    x->extent[x->ndims] = extent;
+    add_count(x, s);
+    x->extent[x->ndims] = s->extent;
     x->src_stride[x->ndims] = src;
     x->dst_stride[x->ndims++] = dst;
 }
 
-/* One exchange: the box that moves between two ranks has extents `box`; afterwards the value has extents `after`.
- * Factor `chunk` of the source (-1: none) is cut by receiver, factor `joint` of the result laid out by sender. */
-static ap_status exchange(moving *mv, ap_exchange_kind kind, ap_partial fold, ap_axes axes, const int64_t *box,
-                          const int64_t *after, int chunk, int joint)
+/* What moves of factor `joint`, which is laid out by sender: whatever the peer has. */
+static void by_sender(span *s, ap_axes axes)
+{
+    for (int i = 0; i < ap_axes_count(axes); i++)
+        s->count.value.step[ap_axes_get(axes, i)] = 0;
+    s->per_peer = s->extent;
+}
+
+/* One exchange over the axes; afterwards the factors are split by `after`. Factor `chunk` of the source (-1: none) is
+ * cut by receiver, factor `joint` of the result laid out by sender. */
+static ap_status exchange(moving *mv, ap_exchange_kind kind, ap_partial fold, ap_axes axes, const ap_axes *after,
+                          int chunk, int joint)
 {
     ap_low *low = mv->low;
     ap_low_place dst;
-    AP_TRY(ap_low_fresh(low, mv->dtype, mv->n, after, mv->it->loc, &dst));
+    int64_t extent[AP_MAX_FACTORS];
+    ap_int count[AP_MAX_FACTORS];
+    for (int f = 0; f < mv->n; f++) {
+        if (!ap_low_split(low, mv->shape, f, after[f], &extent[f], &count[f]))
+            return ap_low_bug(low, mv->it->loc, "change of sharding does not divide its value");
+    }
+    AP_TRY(ap_low_fresh(low, mv->dtype, mv->n, extent, mv->it->loc, &dst));
     ap_instr in = {.kind = AP_INSTR_EXCHANGE, .loc = mv->it->loc, .nrefs = 2};
     ap_exchange *x = &in.exchange;
     *x = (ap_exchange){.kind = kind, .fold = fold, .dtype = mv->dtype, .group = group_for(low, axes)};
+    x->count = AP_NEW_ARRAY(&low->ctx->arena, ap_count, mv->n);
     bool empty = false;
     for (int f = 0; f < mv->n; f++) {
-        empty = empty || box[f] == 0;
-        add_dim(x, box[f], mv->place.stride[f], dst.stride[f]);
+        span s = {.extent = f == chunk ? extent[f] : mv->extent[f], .count = f == chunk ? count[f] : mv->count[f]};
+        if (f == joint)
+            by_sender(&s, axes);
+        empty = empty || s.extent == 0;
+        add_dim(x, &s, mv->place.stride[f], dst.stride[f]);
     }
     if (x->ndims == 0) {
         x->ndims = 1;
         x->extent[0] = x->src_stride[0] = x->dst_stride[0] = 1;
     }
-    x->src_me = chunk < 0 ? 0 : box[chunk] * mv->place.stride[chunk];
-    x->dst_peer = joint < 0 ? 0 : box[joint] * dst.stride[joint];
+    x->src_me = chunk < 0 ? 0 : extent[chunk] * mv->place.stride[chunk];
+    x->dst_peer = joint < 0 ? 0 : mv->extent[joint] * dst.stride[joint];
     in.ref = AP_NEW_ARRAY(&low->ctx->arena, ap_ref, 2);
     in.ref[0] = mv->place.ref;
     in.ref[1] = dst.ref;
     if (!empty)
         ap_vec_push(&low->ctx->arena, &low->p->instrs, in);
     mv->place = dst;
-    memmove(mv->extent, after, sizeof mv->extent);
+    memcpy(mv->extent, extent, sizeof extent);
+    memcpy(mv->count, count, sizeof count);
+    memmove(mv->axes, after, sizeof mv->axes);
     return AP_OK;
+}
+
+/* Without the last `n` axes. */
+static ap_axes axes_shorter(ap_axes a, int n)
+{
+    int left = ap_axes_count(a) - n;
+    return left <= 0 ? 0 : a & (((ap_axes)1 << (4 * left)) - 1);
+}
+
+static ap_axes axes_join(ap_axes a, ap_axes b)
+{
+    return a | b << (4 * ap_axes_count(a));
 }
 
 static ap_status gather(moving *mv, int f, ap_axes axes)
 {
-    int64_t box[AP_MAX_FACTORS], after[AP_MAX_FACTORS];
-    memcpy(box, mv->extent, sizeof box);
-    memcpy(after, mv->extent, sizeof after);
-    after[f] *= ap_mesh_axes_size(&mv->low->mesh, axes);
-    return exchange(mv, AP_EXCHANGE_ALL_GATHER, AP_PARTIAL_SUM, axes, box, after, -1, f);
+    ap_axes after[AP_MAX_FACTORS];
+    memcpy(after, mv->axes, sizeof after);
+    after[f] = axes_shorter(after[f], ap_axes_count(axes));
+    return exchange(mv, AP_EXCHANGE_ALL_GATHER, AP_PARTIAL_SUM, axes, after, -1, f);
 }
 
 static ap_status scatter(moving *mv, int f, ap_axes axes, ap_partial fold)
 {
-    int64_t box[AP_MAX_FACTORS];
-    memcpy(box, mv->extent, sizeof box);
-    box[f] /= ap_mesh_axes_size(&mv->low->mesh, axes);
-    return exchange(mv, AP_EXCHANGE_REDUCE_SCATTER, fold, axes, box, box, f, -1);
+    ap_axes after[AP_MAX_FACTORS];
+    memcpy(after, mv->axes, sizeof after);
+    after[f] = axes_join(after[f], axes);
+    return exchange(mv, AP_EXCHANGE_REDUCE_SCATTER, fold, axes, after, f, -1);
 }
 
 static ap_status transfer(moving *mv, int from, int to, ap_axes axes)
 {
-    int64_t box[AP_MAX_FACTORS], after[AP_MAX_FACTORS];
-    memcpy(box, mv->extent, sizeof box);
-    memcpy(after, mv->extent, sizeof after);
-    int32_t size = ap_mesh_axes_size(&mv->low->mesh, axes);
-    box[to] /= size;
-    after[to] /= size;
-    after[from] *= size;
-    return exchange(mv, AP_EXCHANGE_ALL_TO_ALL, AP_PARTIAL_SUM, axes, box, after, to, from);
+    ap_axes after[AP_MAX_FACTORS];
+    memcpy(after, mv->axes, sizeof after);
+    after[to] = axes_join(after[to], axes);
+    after[from] = axes_shorter(after[from], ap_axes_count(axes));
+    return exchange(mv, AP_EXCHANGE_ALL_TO_ALL, AP_PARTIAL_SUM, axes, after, to, from);
 }
 
 static ap_status transfers(moving *mv, const change *c)
@@ -236,8 +295,7 @@ static ap_status reductions(moving *mv, const change *c)
 {
     for (int k = 0; k < AP_PARTIAL_COUNT; k++) {
         if (c->done[k] && !c->arrive_mask)
-            AP_TRY(exchange(mv, AP_EXCHANGE_ALL_REDUCE, (ap_partial)k, axes_of_mask(c->done[k]), mv->extent, mv->extent,
-                            -1, -1));
+            AP_TRY(exchange(mv, AP_EXCHANGE_ALL_REDUCE, (ap_partial)k, axes_of_mask(c->done[k]), mv->axes, -1, -1));
         for (int f = 0; f < c->nfactors; f++) {
             uint8_t mask = ap_axes_mask(c->arrive[f]);
             if (!c->done[k] || !(mask & c->done[k]))
@@ -257,6 +315,10 @@ ap_status ap_low_emit_exchange(ap_low *low, const ap_low_item *it)
     moving mv = {.low = low, .it = it, .n = rv->nfactors};
     mv.dtype = ap_type_dtype(low->ctx, ap_value_type(low->m, n->in[0]));
     memcpy(mv.extent, low->value[n->in[0]].extent, sizeof mv.extent);
+    memcpy(mv.count, low->value[n->in[0]].count, sizeof mv.count);
+    mv.shape = ap_value_shape(low->m, n->in[0]);
+    memcpy(mv.axes, ap_sharding_get(low->ctx, ap_type_get(low->ctx, ap_value_type(low->m, n->in[0])).sharding)->axes,
+           sizeof mv.axes);
     change c;
     AP_TRY(change_of(low, it->node, &c));
     AP_TRY(ap_low_place_of(low, n->in[0], &mv.place));

@@ -128,7 +128,8 @@ static bool factors_agree(const ap_low *low, const ap_node_info *n)
             if (r < 0 || (nf && nf != rs->first[r + 1] - rs->first[r]))
                 return false;
             for (int j = 0; j < nf; j++) {
-                if (ov->extent[os->first[d] + j] != rv->extent[rs->first[r] + j])
+                if (ov->extent[os->first[d] + j] != rv->extent[rs->first[r] + j] ||
+                    memcmp(&ov->count[os->first[d] + j], &rv->count[rs->first[r] + j], sizeof rv->count[0]) != 0)
                     return false;
             }
         }
@@ -236,10 +237,8 @@ static ap_status measure_values(ap_low *low, ap_block b)
         for (uint32_t k = 0; k < n->nin + n->nout; k++) {
             ap_value v = k < n->nin ? n->in[k] : n->out[k - n->nin];
             low->value[v].nfactors = ap_value_shape(low->m, v)->nfactors;
-            if (!ap_low_extents(low, ap_value_type(low->m, v), low->value[v].extent))
-                return ap_error(low->ctx, n->loc,
-                                "padded dimensions cannot be lowered yet: a size of this node is "
-                                "not divisible by the devices that split it");
+            if (!ap_low_extents(low, ap_value_type(low->m, v), low->value[v].extent, low->value[v].count))
+                return ap_low_bug(low, n->loc, "the devices do not divide a size of this node");
         }
         if (n->body != AP_NONE)
             AP_TRY(measure_values(low, n->body));

@@ -93,6 +93,7 @@ static void single_nest(ap_low *low, ap_low_group *g, uint32_t item)
     for (int f = 0; f < space->nfactors; f++) {
         mb.loop[f] = (int8_t)f;
         g->extent[f] = space->extent[f];
+        g->count[f] = space->count[f];
         if (reduce && ap_spec_side_find(&n->u.reduce.spec->result, n->u.reduce.spec->operand[0].letter[f]) < 0)
             g->inner[f] = g->has_inner = true;
     }
@@ -119,11 +120,16 @@ typedef struct pairing {
     int8_t p_of_c[AP_MAX_LOOPS], c_of_p[AP_MAX_LOOPS];
 } pairing;
 
+static bool same_turns(const ap_low_group *p, const ap_low_group *c, int lp, int lc)
+{
+    return p->extent[lp] == c->extent[lc] && !memcmp(&p->count[lp], &c->count[lc], sizeof p->count[lp]);
+}
+
 static bool pair_loops(pairing *pr, const ap_low_group *p, const ap_low_group *c, int8_t lp, int8_t lc)
 {
     if (lp < 0 || lc < 0)
         return lp == lc;
-    if (pr->p_of_c[lc] < 0 && pr->c_of_p[lp] < 0 && p->extent[lp] == c->extent[lc]) {
+    if (pr->p_of_c[lc] < 0 && pr->c_of_p[lp] < 0 && same_turns(p, c, lp, lc)) {
         pr->p_of_c[lc] = lp;
         pr->c_of_p[lp] = lc;
     }
@@ -222,7 +228,7 @@ static void pair_rest(pairing *pr, const ap_low_group *p, const ap_low_group *c)
             lp++;
         while (lc < c->nloops && pr->p_of_c[lc] >= 0)
             lc++;
-        if (lp == p->nloops || lc == c->nloops || p->extent[lp] != c->extent[lc])
+        if (lp == p->nloops || lc == c->nloops || !same_turns(p, c, lp, lc))
             return;
         pr->p_of_c[lc] = (int8_t)lp;
         pr->c_of_p[lp] = (int8_t)lc;
@@ -324,6 +330,7 @@ static ap_low_group joined(ap_low *low, const ap_low_group *p, const ap_low_grou
     for (int l = 0; l < c->nloops; l++) {
         if (pr->p_of_c[l] < 0) {
             g.extent[g.nloops] = c->extent[l];
+            g.count[g.nloops] = c->count[l];
             pr->p_of_c[l] = (int8_t)g.nloops++;
         }
         if (c->has_inner && c->inner[l])

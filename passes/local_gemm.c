@@ -13,6 +13,7 @@
 #define SMALL 64 /* products smaller than this are not worth a call */
 
 typedef struct letter {
+    ap_int count;
     int64_t extent, a, b, c; /* strides, 0 where absent */
     bool in_a, in_b, in_c;
     int fa, fb, fc; /* factors, -1: absent */
@@ -21,6 +22,7 @@ typedef struct letter {
 typedef struct chain {
     int64_t extent, a, b, c;
     char kind; /* 'b', 'm', 'n', 'k' */
+    ap_int count;
 } chain;
 
 typedef struct product {
@@ -60,6 +62,7 @@ static void read_letters(product *pr)
                 continue;
             letter l = {.fa = at[0], .fb = at[1], .fc = at[2]};
             l.extent = pr->low->value[value[order[i]]].extent[f];
+            l.count = pr->low->value[value[order[i]]].count[f];
             l.in_a = l.fa >= 0;
             l.in_b = l.fb >= 0;
             l.in_c = l.fc >= 0;
@@ -87,8 +90,8 @@ static char class_of(const letter *l)
 
 static bool follows(const chain *outer, const chain *inner)
 {
-    return outer->kind == inner->kind && outer->a == inner->a * inner->extent && outer->b == inner->b * inner->extent &&
-           outer->c == inner->c * inner->extent;
+    return !ap_low_varies(&inner->count) && outer->kind == inner->kind && outer->a == inner->a * inner->extent &&
+           outer->b == inner->b * inner->extent && outer->c == inner->c * inner->extent;
 }
 
 /* Joins any two chains of which one continues the other, until none do. */
@@ -97,13 +100,14 @@ static void make_chains(product *pr)
     pr->nchains = 0;
     for (int i = 0; i < pr->nletters; i++) {
         const letter *l = &pr->letter[i];
-        if (l->extent != 1)
-            pr->chain[pr->nchains++] = (chain){l->extent, l->a, l->b, l->c, class_of(l)};
+        if (l->extent != 1 || ap_low_varies(&l->count))
+            pr->chain[pr->nchains++] = (chain){l->extent, l->a, l->b, l->c, class_of(l), l->count};
     }
     for (int i = 0; i < pr->nchains; i++) {
         for (int j = 0; j < pr->nchains; j++) {
             if (i == j || !follows(&pr->chain[i], &pr->chain[j]))
                 continue;
+            pr->chain[i].count = ap_low_count_times(&pr->chain[i].count, pr->chain[j].extent);
             pr->chain[i].extent *= pr->chain[j].extent;
             pr->chain[i].a = pr->chain[j].a;
             pr->chain[i].b = pr->chain[j].b;
@@ -192,11 +196,11 @@ static ap_status emit_as_nest(product *pr, ap_low_call *call)
     ap_low_nest_init(pr->low, &nest);
     for (int i = 0; i < pr->nletters; i++) {
         const letter *l = &pr->letter[i];
-        if (l->extent == 1)
+        if (l->extent == 1 && !ap_low_varies(&l->count))
             continue;
         if (nest.nloops == AP_MAX_LOOPS)
             return ap_error(pr->low->ctx, pr->it->loc, "product over more than %d dimensions", AP_MAX_LOOPS);
-        int at = ap_low_nest_loop(&nest, l->extent, !l->in_c);
+        int at = ap_low_nest_loop(&nest, l->extent, &l->count, !l->in_c);
         reduces = reduces || !l->in_c;
         stride[0][at] = l->a;
         stride[1][at] = l->b;
@@ -221,11 +225,29 @@ static ap_status emit_as_nest(product *pr, ap_low_call *call)
 
 /* ---- as a matrix product ---- */
 
-static void add_loop(ap_gemm *g, const chain *c, bool swapped)
+/* The ints of a call: one for each count. */
+typedef struct counts {
+    uint32_t n;
+    ap_int at[AP_MAX_LOOPS + 3];
+} counts;
+
+static uint32_t add_count(counts *all, const ap_int *count)
+{
+    if (!ap_low_varies(count))
+        return 0;
+    for (uint32_t i = 0; i < all->n; i++)
+        if (!memcmp(&all->at[i], count, sizeof *count))
+            return i + 1;
+    all->at[all->n++] = *count;
+    return all->n;
+}
+
+static void add_loop(ap_gemm *g, const chain *c, bool swapped, counts *all)
 {
     int64_t a = swapped ? c->b : c->a, b = swapped ? c->a : c->b;
     int l = g->nloops++;
     g->extent[l] = c->extent;
+    g->turns[l] = add_count(all, &c->count);
     g->stride_a[l] = a;
     g->stride_b[l] = b;
     g->stride_c[l] = c->c;
@@ -235,23 +257,27 @@ static void add_loop(ap_gemm *g, const chain *c, bool swapped)
 static ap_status emit_as_gemm(product *pr, choice *ch, ap_low_call *call)
 {
     ap_gemm *g = &ch->gemm;
+    counts all = {0};
+    g->turns_m = ch->m < 0 ? 0 : add_count(&all, &pr->chain[ch->m].count);
+    g->turns_n = ch->n < 0 ? 0 : add_count(&all, &pr->chain[ch->n].count);
+    g->turns_k = ch->k < 0 ? 0 : add_count(&all, &pr->chain[ch->k].count);
     for (int summed = 0; summed < 2; summed++) {
         for (int i = 0; i < pr->nchains; i++) {
             if (i == ch->m || i == ch->n || i == ch->k || (pr->chain[i].kind == 'k') != summed)
                 continue;
             if (g->nloops == AP_MAX_LOOPS)
                 return ap_error(pr->low->ctx, pr->it->loc, "product over more than %d dimensions", AP_MAX_LOOPS);
-            add_loop(g, &pr->chain[i], ch->swapped);
+            add_loop(g, &pr->chain[i], ch->swapped, &all);
         }
     }
-    ap_kernel k = {.kind = AP_KERNEL_GEMM, .noperands = 3, .gemm = *g};
+    ap_kernel k = {.kind = AP_KERNEL_GEMM, .noperands = 3, .nints = all.n, .gemm = *g};
     k.operand = AP_NEW_ARRAY(&pr->low->ctx->arena, ap_kernel_operand, 3);
     for (int i = 0; i < 3; i++)
         k.operand[i] = (ap_kernel_operand){.dtype = pr->dtype, .written = i == 2};
     uint32_t kernel;
     AP_TRY(ap_low_kernel(pr->low, &k, call->name, call->about, &kernel));
     const ap_ref ref[3] = {pr->place[ch->swapped ? 1 : 0].ref, pr->place[ch->swapped ? 0 : 1].ref, pr->place[2].ref};
-    ap_low_call_append(pr->low, kernel, call, 3, ref, 0, NULL);
+    ap_low_call_append(pr->low, kernel, call, 3, ref, all.n, all.at);
     return AP_OK;
 }
 
@@ -287,8 +313,8 @@ static ap_status pack(product *pr, int which)
     ap_low_call call = {
         .name = "pack", .about = "operand of a product, in an order that BLAS takes", .loc = pr->it->loc};
     const ap_node_info *n = ap_node_at(pr->low->m, pr->it->node);
-    int nf = pr->low->value[n->in[which]].nfactors;
-    AP_TRY(ap_low_copy(pr->low, pr->dtype, nf, extent, &pr->place[which], &to, &call));
+    const ap_low_value *v = &pr->low->value[n->in[which]];
+    AP_TRY(ap_low_copy(pr->low, pr->dtype, v->nfactors, extent, v->count, &pr->place[which], &to, &call));
     pr->place[which] = to;
     return AP_OK;
 }
@@ -359,7 +385,7 @@ static ap_status emit_packed_result(product *pr, ap_value root, ap_low_call *cal
     ap_low_call copy = *call;
     copy.name = "unpack";
     copy.about = "result of a product, from the order in which BLAS made it";
-    return ap_low_copy(pr->low, pr->dtype, rv->nfactors, rv->extent, &packed, &final, &copy);
+    return ap_low_copy(pr->low, pr->dtype, rv->nfactors, rv->extent, rv->count, &packed, &final, &copy);
 }
 
 ap_status ap_low_emit_contract(ap_low *low, const ap_low_item *it)

@@ -29,6 +29,7 @@ static void put_nest(ap_text *t, const ap_nest *n)
     put_int(t, n->nouter);
     put_int(t, n->ninner);
     put_ints(t, n->extent, AP_MAX_LOOPS);
+    put(t, n->turns, sizeof n->turns);
     put_int(t, n->nsections);
     for (int i = 0; i < n->nsections; i++)
         put_int(t, n->inner[i]);
@@ -49,10 +50,11 @@ static void put_gemm(ap_text *t, const ap_gemm *g)
     put_int(t, g->dtype);
     put_int(t, g->nloops);
     for (int l = 0; l < g->nloops; l++) {
-        const int64_t loop[] = {g->extent[l], g->stride_a[l], g->stride_b[l], g->stride_c[l], g->sum[l]};
+        const int64_t loop[] = {g->extent[l], g->turns[l], g->stride_a[l], g->stride_b[l], g->stride_c[l], g->sum[l]};
         put_ints(t, loop, sizeof loop / sizeof loop[0]);
     }
-    const int64_t tail[] = {g->m, g->n, g->k, g->rsa, g->csa, g->rsb, g->csb, g->rsc, g->csc};
+    const int64_t tail[] = {g->m,   g->n,   g->k,   g->turns_m, g->turns_n, g->turns_k,
+                            g->rsa, g->csa, g->rsb, g->csb,     g->rsc,     g->csc};
     put_ints(t, tail, sizeof tail / sizeof tail[0]);
 }
 
@@ -131,7 +133,7 @@ ap_status ap_low_kernel(ap_low *low, const ap_kernel *k, const char *name, const
 }
 
 void ap_low_call_append(ap_low *low, uint32_t kernel, const ap_low_call *call, uint32_t nrefs, const ap_ref *ref,
-                        uint32_t nints, const ap_affine *ints)
+                        uint32_t nints, const ap_int *ints)
 {
     ap_arena *arena = &low->ctx->arena;
     ap_instr in = {.kind = AP_INSTR_CALL, .when = call->when, .when_mask = call->when_mask, .loc = call->loc};

@@ -11,11 +11,12 @@ void ap_low_nest_init(ap_low *low, ap_low_nest *n)
     n->low = low;
 }
 
-uint8_t ap_low_nest_loop(ap_low_nest *n, int64_t extent, bool inner)
+uint8_t ap_low_nest_loop(ap_low_nest *n, int64_t extent, const ap_int *count, bool inner)
 {
     assert(n->nloops < AP_MAX_LOOPS);
     n->extent[n->nloops] = extent;
     n->inner[n->nloops] = inner;
+    n->count[n->nloops] = *count;
     return n->nloops++;
 }
 
@@ -47,7 +48,7 @@ uint32_t ap_low_nest_operand(ap_low_nest *n, const ap_ref *ref, ap_dtype dtype, 
     return n->operands.len - 1;
 }
 
-uint32_t ap_low_nest_int(ap_low_nest *n, const ap_affine *a)
+static uint32_t add_int(ap_low_nest *n, const ap_int *a)
 {
     for (uint32_t i = 0; i < n->ints.len; i++) {
         if (!memcmp(&n->ints.at[i], a, sizeof *a))
@@ -55,6 +56,12 @@ uint32_t ap_low_nest_int(ap_low_nest *n, const ap_affine *a)
     }
     ap_vec_push(n->low->scratch, &n->ints, *a);
     return n->ints.len - 1;
+}
+
+uint32_t ap_low_nest_int(ap_low_nest *n, const ap_affine *a)
+{
+    ap_int plain = ap_int_plain(a);
+    return add_int(n, &plain);
 }
 
 static bool sop_equal(const ap_sop *a, const ap_sop *b)
@@ -138,6 +145,7 @@ static void remove_loop(ap_low_nest *n, int l)
     size_t rest = (size_t)(AP_MAX_LOOPS - 1 - l);
     memmove(n->extent + l, n->extent + l + 1, rest * sizeof n->extent[0]);
     memmove(n->inner + l, n->inner + l + 1, rest * sizeof n->inner[0]);
+    memmove(n->count + l, n->count + l + 1, rest * sizeof n->count[0]);
     for (uint32_t i = 0; i < n->operands.len; i++) {
         int64_t *s = n->operands.at[i].stride;
         memmove(s + l, s + l + 1, rest * sizeof *s);
@@ -162,6 +170,7 @@ static void swap_loops(ap_low_nest *n, int a, int b)
 {
     SWAP(int64_t, n->extent[a], n->extent[b]);
     SWAP(bool, n->inner[a], n->inner[b]);
+    SWAP(ap_int, n->count[a], n->count[b]);
     for (uint32_t i = 0; i < n->operands.len; i++)
         SWAP(int64_t, n->operands.at[i].stride[a], n->operands.at[i].stride[b]);
     for (uint32_t i = 0; i < n->sops.len; i++)
@@ -216,7 +225,7 @@ static bool joins(int64_t outer, int64_t inner, int64_t extent)
 /* Loops l and l+1 walk every operand and index as one loop would. */
 static bool can_join(const ap_low_nest *n, int l)
 {
-    if (n->inner[l] != n->inner[l + 1])
+    if (n->inner[l] != n->inner[l + 1] || ap_low_varies(&n->count[l + 1]))
         return false;
     for (uint32_t i = 0; i < n->operands.len; i++) {
         if (!joins(n->operands.at[i].stride[l], n->operands.at[i].stride[l + 1], n->extent[l + 1]))
@@ -235,6 +244,7 @@ static void join_loops(ap_low_nest *n)
     for (int l = n->nloops - 2; l >= 0; l--) {
         if (!can_join(n, l))
             continue;
+        n->count[l + 1] = ap_low_count_times(&n->count[l], n->extent[l + 1]);
         n->extent[l + 1] *= n->extent[l];
         remove_loop(n, l);
     }
@@ -248,6 +258,11 @@ static int count_inner(const ap_low_nest *n)
     return count;
 }
 
+static bool is_unit(const ap_low_nest *n, int l)
+{
+    return n->extent[l] == 1 && !ap_low_varies(&n->count[l]);
+}
+
 /* Loops of one turn go; a nest with an inner section keeps one inner loop. */
 static void drop_unit_loops(ap_low_nest *n)
 {
@@ -255,20 +270,20 @@ static void drop_unit_loops(ap_low_nest *n)
     for (int s = 0; s < n->nsections; s++)
         has_section = has_section || n->section_inner[s];
     for (int l = n->nloops - 1; l >= 0; l--) {
-        if (n->extent[l] == 1 && (!n->inner[l] || count_inner(n) > 1 || !has_section))
+        if (is_unit(n, l) && (!n->inner[l] || count_inner(n) > 1 || !has_section))
             remove_loop(n, l);
     }
     if (has_section && count_inner(n) == 0)
-        ap_low_nest_loop(n, 1, true);
+        ap_low_nest_loop(n, 1, &(ap_int){0}, true);
     for (int l = 0; l < n->nloops; l++) {
-        for (uint32_t i = 0; n->extent[l] == 1 && i < n->operands.len; i++)
+        for (uint32_t i = 0; is_unit(n, l) && i < n->operands.len; i++)
             n->operands.at[i].stride[l] = 0;
-        for (uint32_t i = 0; n->extent[l] == 1 && i < n->sops.len; i++)
+        for (uint32_t i = 0; is_unit(n, l) && i < n->sops.len; i++)
             n->sops.at[i].loop_stride[l] = 0;
     }
 }
 
-static void fill_kernel(const ap_low_nest *n, ap_kernel *k)
+static void fill_kernel(ap_low_nest *n, ap_kernel *k)
 {
     ap_arena *arena = &n->low->ctx->arena;
     memset(k, 0, sizeof *k);
@@ -280,8 +295,10 @@ static void fill_kernel(const ap_low_nest *n, ap_kernel *k)
         k->operand[i].written = n->operands.at[i].written;
         memcpy(k->operand[i].stride, n->operands.at[i].stride, sizeof k->operand[i].stride);
     }
-    k->nints = n->ints.len;
     ap_nest *nest = &k->nest;
+    for (int l = 0; l < n->nloops; l++)
+        nest->turns[l] = ap_low_varies(&n->count[l]) ? add_int(n, &n->count[l]) + 1 : 0;
+    k->nints = n->ints.len;
     nest->ninner = (uint8_t)count_inner(n);
     nest->nouter = (uint8_t)(n->nloops - nest->ninner);
     memcpy(nest->extent, n->extent, (size_t)n->nloops * sizeof n->extent[0]);
@@ -317,26 +334,26 @@ ap_status ap_low_nest_finish(ap_low_nest *n, const ap_low_call *call)
 
 /* ---- small nests ---- */
 
-static void open_loops(ap_low *low, ap_low_nest *nest, int n, const int64_t *extent)
+static void open_loops(ap_low *low, ap_low_nest *nest, int n, const int64_t *extent, const ap_int *count)
 {
     ap_low_nest_init(low, nest);
     for (int f = 0; f < n; f++)
-        ap_low_nest_loop(nest, extent[f], false);
+        ap_low_nest_loop(nest, extent[f], &count[f], false);
     ap_low_nest_section(nest, false);
 }
 
-ap_status ap_low_copy(ap_low *low, ap_dtype dtype, int n, const int64_t *extent, const ap_low_place *src,
-                      const ap_low_place *dst, const ap_low_call *call)
+ap_status ap_low_copy(ap_low *low, ap_dtype dtype, int n, const int64_t *extent, const ap_int *count,
+                      const ap_low_place *src, const ap_low_place *dst, const ap_low_call *call)
 {
     ap_low_nest nest;
-    open_loops(low, &nest, n, extent);
+    open_loops(low, &nest, n, extent, count);
     uint32_t x = ap_low_nest_load(&nest, &src->ref, dtype, src->stride);
     ap_low_nest_store(&nest, &dst->ref, dtype, dst->stride, x);
     return ap_low_nest_finish(&nest, call);
 }
 
-ap_status ap_low_fill(ap_low *low, ap_value v, int n, const int64_t *extent, const ap_low_place *dst,
-                      const ap_low_call *call)
+ap_status ap_low_fill(ap_low *low, ap_value v, int n, const int64_t *extent, const ap_int *count,
+                      const ap_low_place *dst, const ap_low_call *call)
 {
     const ap_low_value *root = &low->value[ap_low_root(low, v)];
     ap_dtype dtype = ap_type_dtype(low->ctx, ap_value_type(low->m, v));
@@ -345,7 +362,7 @@ ap_status ap_low_fill(ap_low *low, ap_value v, int n, const int64_t *extent, con
     if (root->source != AP_LOW_SPLAT)
         AP_TRY(ap_low_place_of(low, v, &src));
     ap_low_nest nest;
-    open_loops(low, &nest, n, extent);
+    open_loops(low, &nest, n, extent, count);
     uint32_t x = root->source == AP_LOW_SPLAT ? ap_low_nest_const(&nest, dtype, root->splat)
                                               : ap_low_nest_load(&nest, &src.ref, dtype, still);
     ap_low_nest_store(&nest, &dst->ref, dtype, dst->stride, x);
@@ -357,7 +374,7 @@ ap_status ap_low_iota(ap_low *low, ap_value root, const ap_low_place *dst, const
     const ap_low_value *lv = &low->value[root];
     int8_t loops[AP_MAX_FACTORS];
     ap_low_nest nest;
-    open_loops(low, &nest, lv->nfactors, lv->extent);
+    open_loops(low, &nest, lv->nfactors, lv->extent, lv->count);
     for (int f = 0; f < AP_MAX_FACTORS; f++)
         loops[f] = (int8_t)f;
     uint32_t x = ap_low_nest_iota(&nest, root, loops);

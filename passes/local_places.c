@@ -22,18 +22,44 @@ bool ap_low_compact(int n, const int64_t *extent, int64_t *stride, int64_t *out_
     return fits;
 }
 
-bool ap_low_extents(const ap_low *low, ap_type t, int64_t out[AP_MAX_FACTORS])
+bool ap_low_split(const ap_low *low, const ap_shape_info *s, int f, ap_axes axes, int64_t *extent, ap_int *count)
+{
+    int64_t parts = axes ? ap_mesh_axes_size(&low->mesh, axes) : 1;
+    memset(count, 0, sizeof *count);
+    *extent = s->logical[f];
+    if (parts == 1)
+        return true;
+    if (parts < 1 || s->physical[f] % parts)
+        return false;
+    *extent = s->physical[f] / parts;
+    if (s->logical[f] == s->physical[f])
+        return true;
+    int64_t step = -*extent;
+    count->value.base = s->logical[f];
+    for (int i = ap_axes_count(axes) - 1; i >= 0; i--) {
+        int axis = ap_axes_get(axes, i);
+        count->value.step[axis] = step;
+        step *= low->mesh.axis_size[axis];
+    }
+    count->hi = *extent;
+    return true;
+}
+
+ap_int ap_low_count_times(const ap_int *count, int64_t times)
+{
+    ap_int r = {.lo = count->lo * times, .hi = count->hi * times};
+    ap_low_affine_add(&r.value, &count->value, times);
+    return r;
+}
+
+bool ap_low_extents(const ap_low *low, ap_type t, int64_t extent[AP_MAX_FACTORS], ap_int count[AP_MAX_FACTORS])
 {
     ap_type_info info = ap_type_get(low->ctx, t);
     const ap_shape_info *s = ap_shape_get(low->ctx, info.shape);
     const ap_sharding_info *sh = info.sharding ? ap_sharding_get(low->ctx, info.sharding) : NULL;
     for (int f = 0; f < s->nfactors; f++) {
-        if (s->logical[f] != s->physical[f])
+        if (!ap_low_split(low, s, f, sh ? sh->axes[f] : 0, &extent[f], &count[f]))
             return false;
-        int64_t parts = sh ? ap_mesh_axes_size(&low->mesh, sh->axes[f]) : 1;
-        if (parts < 1 || s->physical[f] % parts)
-            return false;
-        out[f] = s->physical[f] / parts;
     }
     return true;
 }
@@ -82,11 +108,12 @@ static bool port_place(const ap_low *low, ap_space space, uint32_t index, ap_typ
 {
     ap_type_info info = ap_type_get(low->ctx, t);
     const ap_shape_info *s = ap_shape_get(low->ctx, info.shape);
-    int64_t local[AP_MAX_FACTORS], count;
+    int64_t local[AP_MAX_FACTORS], elements;
+    ap_int count[AP_MAX_FACTORS];
     memset(out, 0, sizeof *out);
     out->ref.space = space;
     out->ref.index = index;
-    if (!ap_low_extents(low, t, local) || !ap_low_compact(s->nfactors, s->logical, out->stride, &count))
+    if (!ap_low_extents(low, t, local, count) || !ap_low_compact(s->nfactors, s->logical, out->stride, &elements))
         return false;
     for (int f = 0; info.sharding && f < s->nfactors; f++) {
         ap_affine start;
@@ -134,6 +161,10 @@ static ap_status param_place(ap_low *low, ap_value v, ap_name name, const ap_dat
         return ap_error(low->ctx, loc, "parameters are larger than the address space");
     memcpy(lp.extent, lv->extent, sizeof lp.extent);
     memcpy(lp.stride, whole.stride, sizeof lp.stride);
+    lp.count = AP_NEW_ARRAY(&low->ctx->arena, ap_count, lv->nfactors);
+    for (int f = 0; f < lv->nfactors; f++)
+        if (ap_low_varies(&lv->count[f]))
+            lp.count[lp.ncounts++] = (ap_count){.dim = (uint8_t)f, .value = lv->count[f].value};
     lp.byte_offset = low->p->param_bytes;
     low->p->param_bytes += (lp.bytes + AP_LOCAL_ALIGN - 1) / AP_LOCAL_ALIGN * AP_LOCAL_ALIGN;
     out->ref.space = AP_SPACE_PARAM;
@@ -152,7 +183,7 @@ static ap_status source_place(ap_low *low, ap_value root, ap_low_place *out)
     ap_low_call call = {.name = lv->source == AP_LOW_SPLAT ? "fill" : "iota", .loc = loc};
     call.about = lv->source == AP_LOW_SPLAT ? "one number everywhere" : "index along a dimension";
     if (lv->source == AP_LOW_SPLAT)
-        return ap_low_fill(low, root, lv->nfactors, lv->extent, out, &call);
+        return ap_low_fill(low, root, lv->nfactors, lv->extent, lv->count, out, &call);
     return ap_low_iota(low, root, out, &call);
 }
 
@@ -223,7 +254,7 @@ static ap_status reshape_place(ap_low *low, const ap_low_item *it, ap_low_place 
         ap_dtype dtype = ap_type_dtype(low->ctx, ap_value_type(low->m, n->in[0]));
         ap_low_call call = {.name = "copy", .about = "makes the operand of a reshape contiguous", .loc = it->loc};
         AP_TRY(ap_low_fresh(low, dtype, from->nfactors, from->extent, it->loc, &flat));
-        AP_TRY(ap_low_copy(low, dtype, from->nfactors, from->extent, &src, &flat, &call));
+        AP_TRY(ap_low_copy(low, dtype, from->nfactors, from->extent, from->count, &src, &flat, &call));
         src = flat;
     }
     int64_t count;

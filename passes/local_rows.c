@@ -441,7 +441,7 @@ ap_status ap_low_emit_nest(ap_low *low, uint32_t group)
     ap_low_nest_init(low, &r.nest);
     r.inner_count = 1;
     for (int l = 0; l < g->nloops; l++) {
-        ap_low_nest_loop(&r.nest, g->extent[l], g->inner[l]);
+        ap_low_nest_loop(&r.nest, g->extent[l], &g->count[l], g->inner[l]);
         if (g->inner[l] && !ap_mul_i64(r.inner_count, g->extent[l], &r.inner_count))
             r.inner_count = INT64_MAX;
     }

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 /* Raised when tables or functions change their meaning; aprt_open refuses a program made for another one. */
-#define APRT_ABI 1u
+#define APRT_ABI 2u
 
 /* All that this file declares is seen outside of a shared library; the rest of the runtime is hidden. */
 #pragma GCC visibility push(default)
@@ -304,6 +304,20 @@ typedef struct aprt_affine {
     int64_t base, step[APRT_MAX_AXES];
 } aprt_affine;
 
+/* Kept within lo ... hi. */
+static inline int64_t aprt_clamp(int64_t x, int64_t lo, int64_t hi)
+{
+    return x < lo ? lo : x > hi ? hi : x;
+}
+
+/* Of dimension `dim` of a box just the first value - per_peer * p elements are there, none at least and its extent at
+ * most: `value` is that of the rank that asks, p the position of the peer whose box it is. */
+typedef struct aprt_count {
+    int32_t dim;
+    aprt_affine value;
+    int64_t per_peer;
+} aprt_count;
+
 /* A tensor of the caller: whole, row-major, little-endian. */
 typedef struct aprt_port {
     const char *name;
@@ -312,13 +326,16 @@ typedef struct aprt_port {
     int64_t dim[APRT_MAX_RANK];
 } aprt_port;
 
-/* A rank's part of a parameter: a box of the logical tensor (in elements), kept compactly at byte_offset. */
+/* A rank's part of a parameter: a box of the logical tensor (in elements), kept compactly at byte_offset. What its
+ * counts leave out is not there, and its place stays as it is. */
 typedef struct aprt_param {
     aprt_port port; /* the logical tensor; the name is that in the weights file */
     int32_t ndims;
     int64_t extent[APRT_MAX_LOOPS], stride[APRT_MAX_LOOPS];
     aprt_affine offset;
     int64_t byte_offset, bytes;
+    int32_t ncounts;
+    const aprt_count *count;
 } aprt_param;
 
 /* Disjoint lists of ranks, `size` each; every rank is in exactly one. */
@@ -347,6 +364,8 @@ typedef struct aprt_exchange {
     int32_t ndims;
     int64_t extent[APRT_MAX_LOOPS], src_stride[APRT_MAX_LOOPS], dst_stride[APRT_MAX_LOOPS];
     int64_t src_me, dst_peer;
+    int32_t ncounts;
+    const aprt_count *count;
 } aprt_exchange;
 
 /* What an instruction does and where it comes from, for messages and profiles. */

@@ -28,6 +28,16 @@ void aprt_box_make(aprt_box *out, int32_t ndims, const int64_t *extent, const in
     out->ndims = n;
 }
 
+void aprt_counts_apply(int32_t n, const aprt_count *count, const int64_t *coordinate, int64_t peer, int64_t *extent)
+{
+    for (int32_t i = 0; i < n; i++) {
+        int64_t left = count[i].value.base - count[i].per_peer * peer;
+        for (int a = 0; a < APRT_MAX_AXES; a++)
+            left += count[i].value.step[a] * coordinate[a];
+        extent[count[i].dim] = aprt_clamp(left, 0, extent[count[i].dim]);
+    }
+}
+
 int64_t aprt_box_count(const aprt_box *box)
 {
     int64_t count = 1;

@@ -26,6 +26,8 @@ typedef struct aprt_box {
 
 /* Drops extents of one and joins dimensions that are adjacent on both sides; at least one dimension is left. */
 void aprt_box_make(aprt_box *out, int32_t ndims, const int64_t *extent, const int64_t *a, const int64_t *b);
+/* Extents of what is there, for a rank with these coordinates and the peer at this position. */
+void aprt_counts_apply(int32_t n, const aprt_count *count, const int64_t *coordinate, int64_t peer, int64_t *extent);
 int64_t aprt_box_count(const aprt_box *box);
 /* Calls run(user, offset on side a, on side b, stride a, stride b, count) for each piece of a row, over the elements
  * whose row-major number is in [first, last). */

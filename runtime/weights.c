@@ -197,16 +197,16 @@ static int check_entry(const aprt_weights *w, const entry *e, const aprt_port *w
 }
 
 /* Is the box inside the tensor, and its copy inside the device's memory? */
-static bool box_fits(const aprt_param *p, int64_t offset, int64_t elements, int64_t param_bytes)
+static bool box_fits(const aprt_param *p, const int64_t *extent, int64_t offset, int64_t elements, int64_t param_bytes)
 {
     int64_t last = offset, bytes = aprt_dtype_bytes(p->port.dtype), reach;
     if (offset < 0 || p->byte_offset < 0 || p->bytes < 0 || p->byte_offset > param_bytes ||
         p->bytes > param_bytes - p->byte_offset)
         return false;
     for (int32_t d = 0; d < p->ndims; d++) {
-        if (p->extent[d] == 0)
+        if (extent[d] == 0)
             return true;
-        if (!aprt_mul(bytes, p->extent[d], &bytes) || !aprt_mul(p->extent[d] - 1, p->stride[d], &reach) ||
+        if (!aprt_mul(bytes, p->extent[d], &bytes) || !aprt_mul(extent[d] - 1, p->stride[d], &reach) ||
             __builtin_add_overflow(last, reach, &last))
             return false;
     }
@@ -233,17 +233,20 @@ int aprt_weights_load(const aprt_weights *w, const aprt_param *p, const int64_t 
     if (status != APRT_OK)
         return status;
     int32_t size = aprt_dtype_bytes(p->port.dtype);
-    int64_t offset = p->offset.base, compact[APRT_MAX_LOOPS], stride = 1;
+    int64_t offset = p->offset.base, compact[APRT_MAX_LOOPS], extent[APRT_MAX_LOOPS], stride = 1;
     for (int a = 0; a < APRT_MAX_AXES; a++)
         offset += p->offset.step[a] * coordinate[a];
-    if (!box_fits(p, offset, (e->end - e->begin) / size, param_bytes))
+    for (int32_t d = 0; d < p->ndims; d++)
+        extent[d] = p->extent[d];
+    aprt_counts_apply(p->ncounts, p->count, coordinate, 0, extent);
+    if (!box_fits(p, extent, offset, (e->end - e->begin) / size, param_bytes))
         return aprt_fail(why, APRT_ERR_BUG, "tensor \"%.100s\": a part is outside the whole", p->port.name);
     for (int32_t d = p->ndims; d-- > 0;) {
         compact[d] = stride;
         stride *= p->extent[d];
     }
     aprt_box box;
-    aprt_box_make(&box, p->ndims, p->extent, p->stride, compact);
+    aprt_box_make(&box, p->ndims, extent, p->stride, compact);
     const uint8_t *data = w->map + w->data + e->begin;
     aprt_box_copy(&box, 0, aprt_box_count(&box), size, data + offset * size, param + p->byte_offset);
     drop_pages(data, e->end - e->begin);

@@ -63,6 +63,8 @@ void ap_shape_init(ap_shape_info *s);
 bool ap_shape_open_dim(ap_shape_info *s); /* opens a dimension; false when there are too many */
 /* Adds a factor to the last dimension (none when its extent is 1); false when there are too many. */
 bool ap_shape_add_factor(ap_shape_info *s, int64_t logical, int64_t physical);
+/* Makes the last factor as long physically as the declared type of result 0 does: for extents that are new. */
+void ap_shape_take_physical(const ap_module *m, ap_node n, ap_shape_info *s);
 /* All factors of dimension d of `from`. */
 bool ap_shape_copy_dim(ap_shape_info *s, const ap_shape_info *from, int d);
 /* Equal factors, logical and physical, in dimension da of a and db of b. */
@@ -96,7 +98,7 @@ void ap_eval_starts(const ap_eval *e, ap_value v, int64_t start[AP_MAX_FACTORS])
 ap_status ap_eval_all_ranks(ap_eval *e, ap_node n);
 ap_status ap_eval_mismatch(const ap_eval *e, ap_node n); /* AP_ERR_BUG: local shapes that do not fit together */
 
-/* Row-major strides over the physical extents. */
+/* Row-major strides over the logical extents. */
 void ap_tensor_strides(const ap_shape_info *s, int64_t stride[AP_MAX_FACTORS]);
 /* dst[sum i*dst_stride] = src[sum i*src_stride] for all i in the box. */
 void ap_tensor_copy_box(ap_scalar *dst, const int64_t *dst_stride, const ap_scalar *src, const int64_t *src_stride,
@@ -105,7 +107,7 @@ void ap_tensor_copy_box(ap_scalar *dst, const int64_t *dst_stride, const ap_scal
 void ap_tensor_matmul(bool is_float, const ap_scalar *a, const ap_scalar *b, int64_t rows_a, int64_t rows_b, int64_t k,
                       ap_scalar *out);
 
-/* A logical tensor (row-major over logical extents) as a whole tensor of the given factored shape, padding zero; and
+/* A logical tensor (row-major over logical extents) as a whole tensor of the given factored shape; and
  * back, with plain dimensions. */
 bool ap_tensor_from_logical(ap_arena *arena, const ap_tensor *logical, const ap_shape_info *shape, ap_tensor *out);
 bool ap_tensor_to_logical(ap_ctx *ctx, ap_arena *arena, const ap_tensor *whole, ap_tensor *out);

@@ -32,7 +32,7 @@ ap_status eval_constant(ap_eval *e, ap_node n)
     int32_t coords[AP_MAX_AXES];
     ap_mesh_coords(mesh, e->rank, coords);
     mine[e->rank] = AP_NEW(e->arena, ap_tensor);
-    if (!ap_tensor_shard(e->arena, whole, mesh, s, coords, mine[e->rank]))
+    if (!ap_tensor_shard(e->arena, whole, mesh, ap_shape_get(e->m->ctx, t.shape), s, coords, mine[e->rank]))
         return ap_eval_mismatch(e, n);
     return AP_OK;
 }

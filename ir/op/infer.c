@@ -39,6 +39,17 @@ bool ap_shape_add_factor(ap_shape_info *s, int64_t logical, int64_t physical)
     return true;
 }
 
+void ap_shape_take_physical(const ap_module *m, ap_node n, ap_shape_info *s)
+{
+    ap_type given = ap_value_type(m, ap_node_at(m, n)->out[0]);
+    int f = s->nfactors - 1;
+    if (!given || f < 0)
+        return;
+    const ap_shape_info *g = ap_type_shape(m->ctx, given);
+    if (f < g->nfactors && g->logical[f] == s->logical[f])
+        s->physical[f] = g->physical[f];
+}
+
 bool ap_shape_copy_dim(ap_shape_info *s, const ap_shape_info *from, int d)
 {
     bool ok = true;
@@ -271,6 +282,8 @@ ap_status infer_slice(ap_module *m, ap_node n)
             int64_t logical = range->whole ? x->logical[f] : range->count;
             if (!ap_shape_add_factor(&r, logical, range->whole ? x->physical[f] : range->count))
                 return too_many(m, n);
+            if (!range->whole && range->count != 1)
+                ap_shape_take_physical(m, n, &r);
         }
     }
     return ap_infer_set(m, n, 0, ap_type_dtype(m->ctx, ap_value_type(m, node->in[0])), &r);
@@ -307,6 +320,8 @@ ap_status infer_pad(ap_module *m, ap_node n)
             return ap_error(m->ctx, node->loc, "padded extent overflows");
         if (!ap_shape_add_factor(&r, extent, extent))
             return too_many(m, n);
+        if (extent != 1)
+            ap_shape_take_physical(m, n, &r);
     }
     return ap_infer_set(m, n, 0, dtype, &r);
 }
@@ -353,6 +368,15 @@ bool ap_concat_stacks(const ap_module *m, ap_node n)
     return nx > 0 && nr == nx + 1 && r->logical[r->first[d]] == (int64_t)node->nin;
 }
 
+static bool add_new_factor(const ap_module *m, ap_node n, ap_shape_info *r, int64_t extent)
+{
+    if (!ap_shape_add_factor(r, extent, extent))
+        return false;
+    if (extent != 1)
+        ap_shape_take_physical(m, n, r);
+    return true;
+}
+
 ap_status infer_concat(ap_module *m, ap_node n)
 {
     const ap_node_info *node = ap_node_at(m, n);
@@ -370,9 +394,9 @@ ap_status infer_concat(ap_module *m, ap_node n)
     for (int d = 0; d < x->rank; d++) {
         bool ok = ap_shape_open_dim(&r);
         if (d == dim && stacks)
-            ok = ok && ap_shape_add_factor(&r, node->nin, node->nin);
+            ok = ok && add_new_factor(m, n, &r, node->nin);
         if (d == dim && !stacks && node->nin > 1)
-            ok = ok && ap_shape_add_factor(&r, sum, sum);
+            ok = ok && add_new_factor(m, n, &r, sum);
         else
             ok = ok && ap_shape_copy_dim(&r, x, d);
         if (!ok)

@@ -384,6 +384,87 @@ static void large_all_reduce(void **state)
                  1e-6);
 }
 
+/* ---- what a rank has of a padded factor ---- */
+
+/* Ten rows over four ranks by three: 3, 3, 3 and 1; two over four by one: the last two have none. Nests with outer and
+ * inner loops of their own length, a lookup in a table of which some ranks have no row. */
+static void loops_by_rank(void **state)
+{
+    (void)state;
+    expect_equal(
+        "local @t ranks 4 axes [tp=4 stride 1] arena 0 params 0\n"
+        "input \"x\" f32[6,10]\ninput \"i\" i64[5]\noutput \"y\" f32[5,10]\noutput \"m\" f32[4,5]\n"
+        "output \"g\" f32[4,5,10]\n"
+        "kernel nest @exp {\n  read f32 [1,10]\n  write f32 [1,10]\n  ints 1\n  outer [3,5] inner []\n"
+        "  turns 0 int 0\n  row:\n    %0 = load 0 : f32\n    %1 = exp %0 : f32\n    store 1, %1 : f32\n}\n"
+        "kernel nest @max {\n  read f32 [10,1]\n  write f32 [1,0]\n  ints 1\n  outer [5] inner [3]\n"
+        "  turns 1 int 0\n  temp f32\n"
+        "  inner:\n    %0 = load 0 : f32\n    temp_store 0, %0 : f32\n    %2 = reduce max %0 : f32\n"
+        "  inner:\n    %3 = temp_load 0 : f32\n    %4 = sub %3, %2 : f32\n    %5 = reduce sum %4 : f32\n"
+        "  row:\n    %6 = add %5, %2 : f32\n    store 1, %6 : f32\n}\n"
+        "kernel nest @look {\n  read i64 [1,0]\n  read f32 [0,1]\n  write f32 [10,1]\n  ints 1\n"
+        "  outer [5] inner [10]\n  row:\n    %0 = load 0 : i64\n"
+        "  inner:\n    %1 = gather 1 at %0 - int 0 stride 10 extent 6 limit 6 : f32\n    store 2, %1 : f32\n}\n"
+        "call @exp(input(0)+3*tp, output(0)+3*tp) ints(clamp(10-3*tp, 0, 3))\n"
+        "call @max(input(0)+3*tp, output(1)+5*tp) ints(clamp(10-3*tp, 0, 3))\n"
+        "call @max(input(0)+1*tp, output(1)+5*tp) ints(clamp(2-1*tp, 0, 1)) when nonzero(tp)\n"
+        "call @look(input(1), input(0)+60*tp, output(2)+50*tp) ints(6*tp)\n",
+        1e-6);
+}
+
+/* Each extent of a product, loops over the batch and over a sum: as many turns as the rank has, and zero where there is
+ * nothing to sum. */
+static void products_by_rank(void **state)
+{
+    (void)state;
+    static const char *const body[] = {
+        "  f32 m 8 int 0 n 8 k 8\n  a [24,1] b [24,1] c [24,1]\n",
+        "  f32 m 8 n 8 int 0 k 8\n  a [24,1] b [24,1] c [24,1]\n",
+        "  f32 m 8 n 8 k 8 int 0\n  a [24,1] b [24,1] c [24,1]\n",
+        "  f32 m 4 n 8 k 8\n  a [24,1] b [24,1] c [24,1]\n"
+        "  loop 8 int 0 a 8 b 0 c 96\n",
+        "  f32 m 4 n 8 k 8\n  a [24,1] b [24,1] c [24,1]\n"
+        "  loop 2 a 1 b 0 c 96\n  loop 8 int 0 a 24 b 24 c 0 sum\n  loop 2 a 3 b 5 c 0 sum\n"};
+    for (size_t i = 0; i < sizeof body / sizeof *body; i++) {
+        char text[4096];
+        snprintf(text, sizeof text,
+                 "local @t ranks 4 axes [tp=4 stride 1] arena 0 params 0\n"
+                 "input \"a\" f32[32,24]\ninput \"b\" f32[32,24]\noutput \"c\" f32[4,32,24]\n"
+                 "kernel gemm @g {\n  read f32\n  read f32\n  write f32\n  ints 1\n%s}\n"
+                 "kernel nest @zero {\n  write f32 [1]\n  outer [768] inner []\n  row:\n    %%0 = const 7 : f32\n"
+                 "    store 0, %%0 : f32\n}\n"
+                 "call @zero(output(0)+768*tp)\n"
+                 "call @g(input(0), input(1), output(0)+768*tp) ints(clamp(13-6*tp, 0, 8))\n",
+                 body[i]);
+        expect_equal(text, 1e-5);
+    }
+}
+
+static void boxes_by_rank(void **state)
+{
+    (void)state;
+    char text[4096];
+    ap_ctx *ctx = ap_ctx_create();
+    ap_text t;
+    ap_text_init(&t, &ctx->arena);
+    exchange_program(
+        &t, "f32", 4,
+        "all_gather f32 group 0 box [10,7] count 0 of 33 peer 10 from arena(0)[7,1] to arena(4096)[7,1] peer "
+        "70\n"
+        "all_gather f32 group 1 box [4,10] count 1 of 33-20*dp peer 10 from arena(0)[10,1] to "
+        "arena(4096)[20,1] peer 10\n"
+        "reduce_scatter sum f32 group 0 box [10,7] count 0 of 23-20*dp-10*tp from arena(0)[7,1] me 70 to "
+        "arena(4096)[7,1]\n"
+        "all_reduce max f32 group 1 box [10,7] count 0 of 13-10*dp from arena(0)[7,1] to "
+        "arena(4096)[7,1]\n"
+        "all_to_all f32 group 0 box [10,4] count 0 of 33 peer 10 count 1 of 6-8*dp-4*tp from "
+        "arena(0)[16,1] me 4 to arena(4096)[4,1] peer 40\n",
+        5, 4);
+    snprintf(text, sizeof text, "%s", ap_text_str(&t));
+    ap_ctx_release(ctx);
+    expect_equal(text, 1e-6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +483,9 @@ int main(void)
         cmocka_unit_test(gemm_loops),
         cmocka_unit_test(exchanges),
         cmocka_unit_test(large_all_reduce),
+        cmocka_unit_test(loops_by_rank),
+        cmocka_unit_test(products_by_rank),
+        cmocka_unit_test(boxes_by_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,7 +80,9 @@ static ap_instr *call(prog *g, uint32_t kernel, uint32_t nrefs, const ap_ref *re
     ap_instr i = {.kind = AP_INSTR_CALL, .kernel = kernel, .nrefs = nrefs, .nints = nints};
     i.loc = ap_loc_make(g->ctx, 0, ap_name_make(g->ctx, "node"), 0);
     i.ref = ap_arena_memdup(&g->ctx->arena, ref, nrefs * sizeof *ref);
-    i.ints = ap_arena_memdup(&g->ctx->arena, ints, nints * sizeof *ints);
+    i.ints = AP_NEW_ARRAY(&g->ctx->arena, ap_int, nints);
+    for (uint32_t k = 0; k < nints; k++)
+        i.ints[k] = ap_int_plain(&ints[k]);
     ap_vec_push(&g->ctx->arena, &g->p->instrs, i);
     return &g->p->instrs.at[g->p->instrs.len - 1];
 }

@@ -3,6 +3,7 @@
 #include "tests/passes/plan_util.h"
 
 #include "ir/op.h"
+#include "ir/physical.h"
 #include "passes/reshard.h"
 
 enum { MAX_SHARDINGS = 512 };
@@ -80,14 +81,18 @@ static void check_pair(ap_ctx *ctx, const ap_mesh_info *mesh, const ap_cluster *
     assert_same(1, in, out, 0);
 }
 
-static ap_shape draw_shape(ap_ctx *ctx, uint64_t *state)
+static ap_shape draw_shape(ap_ctx *ctx, const ap_mesh_info *mesh, uint64_t *state)
 {
-    static const int64_t extents[] = {1, 2, 3, 4, 8, 12};
+    static const int64_t extents[] = {1, 2, 3, 4, 5, 7, 8, 12};
     int64_t dims[3];
     int rank = 1 + (int)draw(state, 3);
     for (int d = 0; d < rank; d++)
-        dims[d] = extents[draw(state, 6)];
-    return ap_shape_of_dims(ctx, rank, dims);
+        dims[d] = extents[draw(state, 8)];
+    ap_shape_info s = *ap_shape_get(ctx, ap_shape_of_dims(ctx, rank, dims));
+    bool force = draw(state, 2);
+    for (int f = 0; f < s.nfactors; f++)
+        s.physical[f] = ap_physical_extent(mesh, s.logical[f], force);
+    return ap_shape_intern(ctx, &s);
 }
 
 static void all_pairs(void **unused)
@@ -99,14 +104,14 @@ static void all_pairs(void **unused)
     } meshes[] = {{1, {2}}, {1, {4}}, {2, {2, 2}}};
     uint64_t state = 7;
     for (int i = 0; i < 3; i++)
-        for (int round = 0; round < (meshes[i].naxes == 1 ? 12 : 3); round++) {
+        for (int round = 0; round < (meshes[i].naxes == 1 ? 20 : 6); round++) {
             ap_ctx *ctx = ap_ctx_create();
             ap_mesh_info mesh = mesh_of(ctx, meshes[i].naxes, meshes[i].size);
             ap_cluster c;
             ap_cluster_local(ap_mesh_size(&mesh), &c);
             ap_module *m = ap_module_create(ctx);
             ap_module_add_mesh(m, &mesh);
-            ap_shape shape = draw_shape(ctx, &state);
+            ap_shape shape = draw_shape(ctx, &mesh, &state);
             ap_sharding all[MAX_SHARDINGS];
             int n = list_shardings(m, ap_shape_get(ctx, shape), 1, all);
             for (int a = 0; a < n; a++)

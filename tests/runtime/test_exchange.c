@@ -65,6 +65,9 @@ static aprt_program make_program(int32_t ranks, const aprt_group *group)
     return (aprt_program){.abi = APRT_ABI,
                           .name = "test",
                           .nranks = ranks,
+                          .naxes = 1,
+                          .axis_size = {ranks},
+                          .axis_stride = {1},
                           .arena_bytes = 8 * HALF,
                           .ninputs = 1,
                           .noutputs = 1,
@@ -82,15 +85,26 @@ static float fold(aprt_fold f, float a, float b)
     return f == APRT_FOLD_SUM ? a + b : f == APRT_FOLD_MAX ? (a > b ? a : b) : (a < b ? a : b);
 }
 
+/* Elements of dimension d that the rank has of the box of the peer at position p. */
+static int64_t there(const aprt_exchange *x, int32_t rank, int32_t p, int32_t d)
+{
+    int64_t extent = d < x->ndims ? x->extent[d] : 1;
+    for (int32_t i = 0; i < x->ncounts; i++) {
+        int64_t left = x->count[i].value.base + x->count[i].value.step[0] * rank - x->count[i].per_peer * p;
+        if (x->count[i].dim == d)
+            extent = left < 0 ? 0 : left < extent ? left : extent;
+    }
+    return extent;
+}
+
 /* dst of one rank in one round, by the formulas of autopar_rt.h */
 static void expect(const aprt_exchange *x, const int32_t *list, int32_t size, int32_t me, int64_t round, float *dst)
 {
     for (int64_t i = 0; i < COUNT; i++)
         dst[i] = -1;
-    int64_t n1 = x->ndims > 1 ? x->extent[1] : 1;
     for (int32_t p = 0; p < size; p++)
-        for (int64_t i = 0; i < x->extent[0]; i++)
-            for (int64_t j = 0; j < n1; j++) {
+        for (int64_t i = 0; i < there(x, list[me], p, 0); i++)
+            for (int64_t j = 0; j < there(x, list[me], p, 1); j++) {
                 int64_t s = i * x->src_stride[0] + (x->ndims > 1 ? j * x->src_stride[1] : 0);
                 int64_t d = i * x->dst_stride[0] + (x->ndims > 1 ? j * x->dst_stride[1] : 0);
                 switch (x->kind) {
@@ -135,18 +149,28 @@ static void all_exchanges(void **state)
     (void)state;
     const aprt_group groups[] = {{1, 1, everyone}, {1, 2, everyone}, {2, 2, pairs},    {4, 1, everyone},
                                  {1, 3, everyone}, {1, 4, everyone}, {1, 5, everyone}, {1, 5, reversed}};
+    const aprt_count by_peer = {0, {17, {0}}, 10}, by_peer_inside = {1, {17, {0}}, 10}, by_rank = {0, {17, {-10}}, 0};
+    const aprt_count seven = {0, {7, {0}}, 0}, nothing = {0, {-3, {0}}, 0};
+    const aprt_count both[] = {{0, {17, {0}}, 10}, {1, {7, {-4}}, 0}};
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
         int64_t size = groups[g].size;
         const aprt_exchange list[] = {
-            {APRT_ALL_GATHER, 0, APRT_F32, 0, 2, {10, 20}, {40, 1}, {size * 20, 1}, 0, 20},
-            {APRT_ALL_GATHER, 0, APRT_F32, 0, 1, {333}, {1}, {1}, 0, 333},
-            {APRT_REDUCE_SCATTER, APRT_FOLD_SUM, APRT_F32, 0, 2, {30, 11}, {11 * size, 1}, {11, 1}, 11, 0},
-            {APRT_REDUCE_SCATTER, APRT_FOLD_MIN, APRT_F32, 0, 1, {1000}, {1}, {2}, 1000, 0},
-            {APRT_ALL_REDUCE, APRT_FOLD_SUM, APRT_F32, 0, 1, {1999}, {1}, {1}, 0, 0},
-            {APRT_ALL_REDUCE, APRT_FOLD_MAX, APRT_F32, 0, 2, {43, 45}, {1, 43}, {46, 1}, 0, 0},
-            {APRT_ALL_REDUCE, APRT_FOLD_SUM, APRT_F32, 0, 1, {5}, {3}, {1}, 0, 0},
-            {APRT_ALL_TO_ALL, 0, APRT_F32, 0, 2, {16, 8}, {8 * size, 1}, {8, 1}, 8, 128},
-            {APRT_ALL_TO_ALL, 0, APRT_F32, 0, 1, {0}, {1}, {1}, 0, 0},
+            {APRT_ALL_GATHER, 0, APRT_F32, 0, 2, {10, 20}, {40, 1}, {size * 20, 1}, 0, 20, 0, NULL},
+            {APRT_ALL_GATHER, 0, APRT_F32, 0, 1, {333}, {1}, {1}, 0, 333, 0, NULL},
+            {APRT_REDUCE_SCATTER, APRT_FOLD_SUM, APRT_F32, 0, 2, {30, 11}, {11 * size, 1}, {11, 1}, 11, 0, 0, NULL},
+            {APRT_REDUCE_SCATTER, APRT_FOLD_MIN, APRT_F32, 0, 1, {1000}, {1}, {2}, 1000, 0, 0, NULL},
+            {APRT_ALL_REDUCE, APRT_FOLD_SUM, APRT_F32, 0, 1, {1999}, {1}, {1}, 0, 0, 0, NULL},
+            {APRT_ALL_REDUCE, APRT_FOLD_MAX, APRT_F32, 0, 2, {43, 45}, {1, 43}, {46, 1}, 0, 0, 0, NULL},
+            {APRT_ALL_REDUCE, APRT_FOLD_SUM, APRT_F32, 0, 1, {5}, {3}, {1}, 0, 0, 0, NULL},
+            {APRT_ALL_TO_ALL, 0, APRT_F32, 0, 2, {16, 8}, {8 * size, 1}, {8, 1}, 8, 128, 0, NULL},
+            {APRT_ALL_TO_ALL, 0, APRT_F32, 0, 1, {0}, {1}, {1}, 0, 0, 0, NULL},
+            /* boxes cut off: what is there depends on the peer, on the rank that asks, on neither */
+            {APRT_ALL_GATHER, 0, APRT_F32, 0, 2, {10, 20}, {20, 1}, {20, 1}, 0, 200, 1, &by_peer},
+            {APRT_ALL_GATHER, 0, APRT_F32, 0, 2, {20, 10}, {10, 1}, {10 * size, 1}, 0, 10, 1, &by_peer_inside},
+            {APRT_REDUCE_SCATTER, APRT_FOLD_SUM, APRT_F32, 0, 2, {10, 20}, {20, 1}, {20, 1}, 200, 0, 1, &by_rank},
+            {APRT_ALL_REDUCE, APRT_FOLD_SUM, APRT_F32, 0, 2, {10, 199}, {199, 1}, {199, 1}, 0, 0, 1, &seven},
+            {APRT_ALL_REDUCE, APRT_FOLD_SUM, APRT_F32, 0, 2, {10, 20}, {20, 1}, {20, 1}, 0, 0, 1, &nothing},
+            {APRT_ALL_TO_ALL, 0, APRT_F32, 0, 2, {10, 4}, {4 * size, 1}, {4, 1}, 4, 40, 2, both},
         };
         for (size_t i = 0; i < sizeof list / sizeof *list; i++)
             check_exchange(groups[g].count * groups[g].size, &groups[g], &list[i]);
@@ -160,7 +184,7 @@ static void failing_rank(void **state)
     const aprt_group group = {1, 4, everyone};
     aprt_program program = make_program(4, &group);
     aprt_instance *instance;
-    order o = {{APRT_ALL_REDUCE, APRT_FOLD_SUM, APRT_F32, 0, 1, {1999}, {1}, {1}, 0, 0}, HALF, -1, 0};
+    order o = {{APRT_ALL_REDUCE, APRT_FOLD_SUM, APRT_F32, 0, 1, {1999}, {1}, {1}, 0, 0, 0, NULL}, HALF, -1, 0};
     float *got = malloc(4 * ROUNDS * COUNT * sizeof *got);
     const void *in[] = {&o};
     void *out[] = {got};
@@ -202,7 +226,7 @@ static void several_callers(void **state)
     const aprt_group group = {1, 3, everyone};
     aprt_program program = make_program(3, &group);
     aprt_instance *instance[2];
-    order o = {{APRT_ALL_GATHER, 0, APRT_F32, 0, 1, {333}, {1}, {1}, 0, 333}, HALF, -1, 0};
+    order o = {{APRT_ALL_GATHER, 0, APRT_F32, 0, 1, {333}, {1}, {1}, 0, 333, 0, NULL}, HALF, -1, 0};
     caller c[4];
     pthread_t thread[4];
     for (int i = 0; i < 2; i++)
@@ -238,7 +262,7 @@ static void wrong_programs(void **state)
     p[3].group = &repeated;
     p[4].arena_bytes = INT64_MAX;
     p[5].arena_bytes = INT64_C(1) << 60;
-    p[6].naxes = 1;
+    p[6].axis_size[0] = 0;
     for (int i = 0; i < 7; i++) {
         aprt_instance *instance;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -1,0 +1,79 @@
+/* Physical extents from logical ones, and from there all types of a module. */
+#include "ir/physical.h"
+
+/* The least multiple of `parts` that is not below `x`; x itself when that overflows. */
+static int64_t round_up(int64_t x, int64_t parts)
+{
+    int64_t more = x % parts ? parts - x % parts : 0, sum;
+    return ap_add_i64(x, more, &sum) ? sum : x;
+}
+
+int64_t ap_physical_extent(const ap_mesh_info *mesh, int64_t logical, bool force)
+{
+    int64_t largest = ap_mesh_size(mesh), best = 1;
+    if (logical < 2 || largest < 2)
+        return logical;
+    if (force)
+        return round_up(logical, largest);
+    for (uint32_t axes = 1; axes < 1u << mesh->naxes; axes++) {
+        int64_t parts = 1;
+        for (int a = 0; a < mesh->naxes; a++)
+            parts *= axes >> a & 1 ? mesh->axis_size[a] : 1;
+        if (parts > best && round_up(logical, parts) - logical <= logical / 8)
+            best = parts;
+    }
+    return round_up(logical, best > 1 ? best : largest);
+}
+
+/* Extents that a slice takes one element of, or that a concat of equal parts makes. */
+typedef struct taken {
+    ap_arena *arena;
+    AP_VEC(int64_t) extent;
+} taken;
+
+static bool is_taken(const taken *t, int64_t extent)
+{
+    for (uint32_t i = 0; i < t->extent.len; i++)
+        if (t->extent.at[i] == extent)
+            return true;
+    return false;
+}
+
+static void find_taken(const ap_module *m, taken *t)
+{
+    for (ap_node n = 0; n < m->nodes.len; n++) {
+        const ap_node_info *node = ap_node_at(m, n);
+        if (node->block == AP_NONE || node->nin == 0)
+            continue;
+        const ap_shape_info *s = ap_value_shape(m, node->in[0]);
+        for (int f = 0; node->op == AP_OP_SLICE && f < s->nfactors; f++)
+            if (!node->u.slice->range[f].whole && node->u.slice->range[f].count == 1 && !is_taken(t, s->logical[f]))
+                ap_vec_push(t->arena, &t->extent, s->logical[f]);
+        if (node->op == AP_OP_CONCAT && !is_taken(t, node->nin))
+            ap_vec_push(t->arena, &t->extent, (int64_t)node->nin);
+    }
+}
+
+static ap_type padded(ap_module *m, ap_type type, const ap_mesh_info *mesh, bool force, const taken *tk)
+{
+    ap_type_info t = ap_type_get(m->ctx, type);
+    ap_shape_info s = *ap_shape_get(m->ctx, t.shape);
+    for (int f = 0; f < s.nfactors; f++) {
+        s.physical[f] = s.logical[f];
+        if (force || s.logical[f] >= 2 * (int64_t)ap_mesh_size(mesh) || !is_taken(tk, s.logical[f]))
+            s.physical[f] = ap_physical_extent(mesh, s.logical[f], force);
+    }
+    return ap_type_make(m->ctx, t.dtype, ap_shape_intern(m->ctx, &s), t.sharding);
+}
+
+void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force)
+{
+    taken tk = {.arena = &m->ctx->scratch};
+    find_taken(m, &tk);
+    for (ap_value v = 0; v < m->values.len; v++)
+        if (m->values.at[v].type)
+            m->values.at[v].type = padded(m, m->values.at[v].type, mesh, force, &tk);
+    for (ap_func f = 0; f < m->funcs.len; f++)
+        for (uint32_t i = 0; i < m->funcs.at[f].nresults; i++)
+            m->funcs.at[f].result[i] = padded(m, m->funcs.at[f].result[i], mesh, force, &tk);
+}

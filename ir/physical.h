@@ -1,0 +1,19 @@
+/* Padding: extents that the devices do not divide get a larger physical extent, so that they can be split all the same
+ * (DESIGN §5). What is physical follows from the logical extent and the mesh alone, so all values that have an extent
+ * in common agree about it. */
+#ifndef AP_IR_PHYSICAL_H
+#define AP_IR_PHYSICAL_H
+
+#include "ir/mesh.h"
+#include "ir/module.h"
+
+/* Of the products of some axes, largest first, the first whose least multiple is at most 9/8 of the extent says what
+ * the extent is padded to. Where no product does, or with `force`, it is the product of all axes: a split that wastes
+ * much is possible, and its price says so. Extents below 2 stay as they are. */
+int64_t ap_physical_extent(const ap_mesh_info *mesh, int64_t logical, bool force);
+
+/* Sets the physical extents in all types of the module. Without `force`, few parts that something takes one by one (the
+ * 3 of a fused projection) stay as they are: nobody splits them, and a plan is easier to read. */
+void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force);
+
+#endif
