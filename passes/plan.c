@@ -78,6 +78,30 @@ static void add_contributors(const ap_planning *p, uint32_t point, ap_text *out)
     }
 }
 
+/* A limit for which a plan is known, close to the least: by bisection between what any plan needs and what the plan
+ * without a limit takes, with little work for each. */
+static ap_status find_enough(const ap_planning *p, int64_t low, int64_t *out)
+{
+    enum { WORK = 200000, PARTS = 64 }; /* to a 64th of what is needed */
+    ap_solve_options options;
+    ap_solve_defaults(&options);
+    options.work = WORK;
+    ap_problem q = p->problem;
+    ap_solution s;
+    q.limit = INT64_MAX;
+    AP_TRY(ap_solve(p->ctx, p->arena, &q, &options, &s));
+    *out = s.result == AP_SOLVED ? s.peak : 0;
+    while (*out > 0 && *out - low > low / PARTS) {
+        q.limit = low + (*out - low) / 2;
+        AP_TRY(ap_solve(p->ctx, p->arena, &q, &options, &s));
+        if (s.result == AP_SOLVED)
+            *out = s.peak;
+        else
+            low = q.limit;
+    }
+    return AP_OK;
+}
+
 static ap_status no_plan(const ap_planning *p, const ap_solution *s)
 {
     ap_text who;
@@ -87,11 +111,18 @@ static ap_status no_plan(const ap_planning *p, const ap_solution *s)
     add_contributors(p, point, &who);
     int64_t peak = ap_max_i64(s->least_peak, unavoidable), limit = p->problem.limit;
     const char *found = s->result == AP_SOLVE_INFEASIBLE ? "no plan fits (proven)" : "no plan found in the time given";
-    return ap_fail(p->ctx, AP_ERR_NO_PLAN, 0,
-                   "%s in %lld bytes per device; any plan needs at least %lld (%lld more); largest per device, each at "
-                   "its least: %s; more memory per device (--memory), more devices or fewer pins would help",
-                   found, (long long)limit, (long long)peak, (long long)ap_max_i64(peak - limit, 0),
-                   who.len ? ap_text_str(&who) : "nothing");
+    int64_t enough;
+    AP_TRY(find_enough(p, ap_max_i64(peak, 1), &enough));
+    ap_text known;
+    ap_text_init(&known, p->arena);
+    if (enough > 0)
+        ap_text_addf(&known, "a plan is known for %lld (%lld more), ", (long long)enough,
+                     (long long)ap_max_i64(enough - limit, 0));
+    return ap_fail(
+        p->ctx, AP_ERR_NO_PLAN, 0,
+        "%s in %lld bytes per device; %sany plan needs at least %lld; largest per device, each at its least: "
+        "%s; more memory per device (--memory), more devices or fewer pins would help",
+        found, (long long)limit, ap_text_str(&known), (long long)peak, who.len ? ap_text_str(&who) : "nothing");
 }
 
 /* ---- the pass ---- */

@@ -77,8 +77,24 @@ static bool write_all(int fd, const char *p, size_t size)
     return true;
 }
 
+/* A device or a pipe is written to, not replaced. */
+static ap_status write_special(ap_ctx *ctx, const char *path, const void *data, size_t size)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool ok = fd >= 0 && write_all(fd, data, size);
+    int e = errno;
+    if (fd >= 0 && close(fd) != 0 && ok) {
+        ok = false;
+        e = errno;
+    }
+    return ok ? AP_OK : ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot write: %s", path, strerror(e));
+}
+
 ap_status ap_file_write(ap_ctx *ctx, const char *path, const void *data, size_t size)
 {
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return write_special(ctx, path, data, size);
     ap_text t;
     ap_text_init(&t, &ctx->arena);
     ap_text_addf(&t, "%s.part%ld", path, (long)getpid());
