@@ -43,6 +43,7 @@ static ap_status print_lowered(ap_ctx *ctx, ap_module *m, const ap_cluster *c, c
     }
     ap_local *local;
     AP_TRY(ap_lower_local(ctx, m, name, &local));
+    ap_local_price(local, c);
     ap_text t;
     ap_text_init(&t, &ctx->scratch);
     ap_local_print(local, &t);

@@ -330,6 +330,7 @@ ap_status ap_job_lower(ap_job *job, const char *name, ap_local **out)
     AP_TRY(ap_explicit_run(job->ctx, job->m, &job->planning.cluster));
     AP_TRY(checked(job, "explicit"));
     AP_TRY(ap_lower_local(job->ctx, job->m, name, out));
+    ap_local_price(*out, &job->planning.cluster);
     ap_arena_reset(&job->ctx->scratch);
     return job->checking ? ap_check_local(&job->check, job->ctx, *out) : AP_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef AP_PASSES_CLUSTER_H
 #define AP_PASSES_CLUSTER_H
 
+#include "ir/local.h"
 #include "ir/rule.h"
 
 /* One level of links: between devices of a host, between hosts. */
@@ -73,5 +74,8 @@ int64_t ap_cost_all_reduce(const ap_link *l, int32_t ranks, int64_t bytes);
 int64_t ap_cost_all_gather(const ap_link *l, int32_t ranks, int64_t bytes);
 int64_t ap_cost_reduce_scatter(const ap_link *l, int32_t ranks, int64_t bytes);
 int64_t ap_cost_all_to_all(const ap_link *l, int32_t ranks, int64_t bytes);
+
+/* Sets the predicted time of every instruction. */
+void ap_local_price(ap_local *p, const ap_cluster *c);
 
 #endif
