@@ -20,3 +20,6 @@ cmake --preset release >/dev/null
 cmake --build --preset release
 build/venv/bin/python -m pytest -q -ra -p no:cacheprovider tests
 ./scripts/package.sh
+ctest --test-dir build/release --output-on-failure -R '^memory/'
+./scripts/fuzz.sh
+./scripts/tsan.sh

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 build="gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler libprotobuf-c-dev libglpk-dev \
 libdnnl-dev libcjson-dev libcmocka-dev libxxhash-dev libyaml-dev scdoc"
-tests="clang clang-format clang-tidy python3 python3-venv xz-utils"
+tests="clang libclang-rt-dev clang-format clang-tidy python3 python3-venv xz-utils"
 
 want=$build
 [ "${1:-build}" = tests ] && want="$build $tests"

@@ -568,6 +568,8 @@ void ap_mip_solve(ap_arena *arena, const ap_kernel *k, ap_effort *effort, const 
 {
     *out = (ap_mip_result){.state = AP_MIP_FAILED, .bound = INT64_MIN};
     model *m = AP_NEW(arena, model);
+    if (glp_init_env() == 2) /* no memory for it; asked for later, it would abort */
+        return;
     *m = (model){.arena = arena, .k = k, .effort = effort, .start = start, .cutoff = cutoff, .bound = -INFINITY};
     if (setjmp(m->on_error) != 0) {
         glp_free_env(); /* with everything in it */
@@ -650,6 +652,8 @@ bool ap_mip_master(ap_arena *scratch, uint32_t ncuts, const ap_mip_cut *cut, uin
                    const double *hi, double *out_x, double *out_value)
 {
     master *m = AP_NEW(scratch, master);
+    if (glp_init_env() == 2)
+        return false;
     if (setjmp(m->on_error) != 0) {
         glp_free_env();
         return false;

@@ -186,7 +186,7 @@ static void two_models_in_one_program(void **state)
     check(a.ctx, ap_file_write(a.ctx, path, application, sizeof application - 1));
     snprintf(command, sizeof command,
              "cc -std=c17 -Wall -Wextra -Werror %s -I%s -I%s %s -o %s/app %s/libone.a %s/libtwo.a -L%s/../lib "
-             "-lautopar_rt -ldnnl -lgomp -lcjson -lpthread -lm && %s/app %s/weights.safetensors %s/weights.safetensors",
+             "-lautopar_rt -lcjson -lpthread -lm && %s/app %s/weights.safetensors %s/weights.safetensors",
              HARNESS_SANITIZE, a.dir, b.dir, path, a.dir, a.dir, b.dir, b.bin, a.dir, a.dir, b.dir);
     shell(command);
     snprintf(command, sizeof command,

@@ -1,0 +1,43 @@
+#!/bin/sh
+# ThreadSanitizer over what runs in threads: the exchanges of the runtime, emitted kernels, several instances of two
+# models at a time, and compiled models on 2 and 4 devices. Runtime and emitted code are both instrumented.
+set -eu
+cd "$(dirname "$0")/.."
+cmake --preset tsan >/dev/null
+cmake --build --preset tsan --target autopar unit_runtime_exchange unit_backend_kernels unit_backend_model
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+python=build/venv/bin/python
+[ -x $python ] || python=python3
+TSAN_OPTIONS=halt_on_error=1
+export TSAN_OPTIONS
+
+for test in runtime_exchange backend_kernels backend_model; do
+    build/tsan/bin/unit_$test >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; echo "tsan: unit_$test failed" >&2; exit 1; }
+    echo "tsan: unit_$test: clean"
+done
+
+# Two runs of each program at a time, several requests each.
+for model in mlp encoder; do
+    $python tests/e2e/make_model.py $model "$scratch/$model.onnx"
+    dims=
+    [ $model != mlp ] || dims="--dim batch=4"
+    for devices in 2 4; do
+        dir=$scratch/$model$devices
+        # shellcheck disable=SC2086 # two words or none
+        build/tsan/bin/autopar compile "$scratch/$model.onnx" -q -o "$dir" --devices $devices --split force $dims
+        pids=
+        for k in 1 2; do
+            mkdir "$dir/result$k"
+            "$dir/model" --input x="$scratch/x.npy" --output-dir "$dir/result$k" --repeat 5 >"$dir/log$k" 2>&1 &
+            pids="$pids $!"
+        done
+        k=0
+        for pid in $pids; do
+            k=$((k + 1))
+            wait "$pid" || { cat "$dir/log$k" >&2; echo "tsan: $model on $devices devices failed" >&2; exit 1; }
+        done
+        cmp "$dir/result1/y.npy" "$dir/result2/y.npy"
+        echo "tsan: $model on $devices devices: clean"
+    done
+done
