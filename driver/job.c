@@ -5,6 +5,7 @@
 #include "frontend/tensor.h"
 #include "ir/base/file.h"
 #include "ir/base/text.h"
+#include "ir/text_form.h"
 #include "passes/plan.h"
 
 #include <ctype.h>
@@ -299,6 +300,22 @@ static ap_status reevaluate(ap_job *job)
     return AP_OK;
 }
 
+/* A plan without its shardings must be the program of this model, word for word: same nodes, same data. */
+static ap_status check_same_program(ap_job *job, const ap_plan_file *f)
+{
+    ap_ctx *ctx = job->ctx;
+    ap_module *bare = ap_module_clone(f->m);
+    ap_module_erase_plan(bare, job->m->funcs.at[0].name);
+    ap_text ours, theirs;
+    ap_text_init(&ours, &ctx->scratch);
+    ap_text_init(&theirs, &ctx->scratch);
+    ap_module_print(job->m, &ours);
+    ap_module_print(bare, &theirs);
+    if (strcmp(ap_text_str(&ours), ap_text_str(&theirs)) == 0)
+        return AP_OK;
+    return ap_error(ctx, 0, "%s: the program in it is not that of this model with these dimensions", job->opt->plan);
+}
+
 static ap_status use_plan(ap_job *job)
 {
     ap_plan_file f;
@@ -306,6 +323,7 @@ static ap_status use_plan(ap_job *job)
     if (strcmp(f.digest, job->digest) != 0)
         return ap_error(job->ctx, 0, "%s: made for another model (digest %s, this one has %s)", job->opt->plan,
                         f.digest, job->digest);
+    AP_TRY(check_same_program(job, &f));
     f.m->folder = job->m->folder;
     job->m = f.m;
     job->planning.cluster = f.cluster;

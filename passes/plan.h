@@ -45,4 +45,7 @@ ap_status ap_plan_evaluate(ap_ctx *ctx, ap_module *m, const ap_cluster *c, ap_pl
 ap_status ap_explicit_run(ap_ctx *ctx, ap_module *m, const ap_cluster *c);
 ap_status ap_pins_read(ap_ctx *ctx, const char *path, uint32_t *out_n, const ap_pin **out);
 
+/* Turns a planned module back into the normal one that it was made from, its function named `func_name`. */
+void ap_module_erase_plan(ap_module *m, ap_name func_name);
+
 #endif

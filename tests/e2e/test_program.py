@@ -78,6 +78,16 @@ def test_plan_json_and_reuse(autopar, encoder, tmp_path):
     assert "another model" in p.stderr
 
 
+@pytest.mark.parametrize("edit", [("= erf ", "= tanh "), ('data(\\"encoder.onnx\\", ', 'data(\\"/etc/passwd\\", ')])
+def test_an_edited_plan_is_refused(autopar, encoder, tmp_path, edit):
+    autopar("plan", encoder[0], "--devices", 2, "-o", tmp_path / "plan.json", "-q")
+    text = (tmp_path / "plan.json").read_text()
+    assert edit[0] in text
+    (tmp_path / "plan.json").write_text(text.replace(edit[0], edit[1], 1))
+    p = autopar("compile", encoder[0], "-o", tmp_path / "out", "--plan", tmp_path / "plan.json", code=1)
+    assert "not that of this model" in p.stderr
+
+
 @pytest.mark.parametrize("state", ["imported", "normal", "planned", "explicit", "local"])
 def test_text_is_stable_in_every_state(autopar, encoder, tmp_path, state):
     text = autopar("dump", encoder[0], "--format", "ir", "--state", state, "--devices", 4).stdout
