@@ -192,12 +192,14 @@ def test_plan_json_is_complete(autopar, path, tmp_path):
 
 
 def test_sharded_fraction_asks_for_all_devices(autopar, tmp_path):
-    """One product of 2x3 by 3x1: only the 2 rows divide, so one axis of 2x2 stays idle and nothing counts."""
+    """A product whose rows, columns and sums are one element has nothing to divide; one of 2x3 by 3x1 has."""
     nodes = [helper.make_node("MatMul", ["a", "b"], ["y"], "fc")]
-    onnx.save(model(nodes, [value("a", [2, 3]), value("b", [3, 1])], [value("y", [2, 1])]), tmp_path / "p.onnx")
-    fraction = lambda *args: autopar.json("plan", tmp_path / "p.onnx", "--split", "force", *args)["sharded_flops_fraction"]
-    assert fraction("--devices", 2) == 1
-    assert fraction("--devices", 7) == 0
+    for name, k, m in (("p", 3, 2), ("q", 1, 1)):
+        onnx.save(model(nodes, [value("a", [m, k]), value("b", [k, 1])], [value("y", [m, 1])]), tmp_path / f"{name}.onnx")
+    fraction = lambda name, *args: autopar.json("plan", tmp_path / name, "--split", "force", *args)["sharded_flops_fraction"]
+    assert fraction("p.onnx", "--devices", 2) == 1
+    assert fraction("p.onnx", "--devices", 7) == 1  # two of them work
+    assert fraction("q.onnx", "--devices", 2) == 0
 
 
 # ---- what is left behind ----
