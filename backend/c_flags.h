@@ -17,8 +17,6 @@
 /* In the order of the link line, after libNAME.a. */
 #define AP_C_LIBRARIES(X)                                                                                              \
     X("-l:libautopar_rt.a")                                                                                            \
-    X("-ldnnl")                                                                                                        \
-    X("-lgomp")                                                                                                        \
     X("-lcjson")                                                                                                       \
     X("-lpthread")                                                                                                     \
     X("-lm")

@@ -9,7 +9,7 @@
 
 static void print_version(void)
 {
-    printf("autopar %s\ntargets: cpu; code generators: c; communicators: local\nlibraries: protobuf-c, GLPK, oneDNN, "
+    printf("autopar %s\ntargets: cpu; code generators: c; communicators: local\nlibraries: protobuf-c, GLPK, "
            "cJSON, xxHash, libyaml\n",
            AP_VERSION);
 }

@@ -1,65 +1,99 @@
 /* SPDX-License-Identifier: MIT
  *
- * Matrix products: f32 by oneDNN, whose rows do not depend on how many rows there are, so that devices that split rows
- * give the bits of one device (docs/dependencies.md has the measurement); f64, rare in models, by plain loops. What is
- * left to do here for f32: turn strides into transpose letters and leading dimensions, and keep odd strides away. */
-#include "internal.h"
+ * Matrix products. An element of C is a sum of chains, each over up to 256 values of l, added in order:
+ *
+ *     chain(l0) = fma(a[i][l0+255], b[l0+255][j], ... fma(a[i][l0], b[l0][j], 0))
+ *     c[i][j] = (((beta ? c[i][j] + chain(0) : chain(0)) + chain(256)) + chain(512)) + ...
+ *
+ * and nothing else. So its bits depend on its row of A and its column of B alone: not on how many rows or columns a
+ * call has, nor on the width of the vectors, and devices that split rows or columns give the bits of one device.
+ * Chains are short because one over all of k would be off by more, and 256 because that is where ONNX Runtime and
+ * oneDNN end theirs: docs/runtime.md has the measurement that asked for it.
+ *
+ * Vector code keeps the order because lanes are columns. gemm_tile.h is that code, once for all types and widths. */
+#include "gemm_internal.h"
 
-#include <oneapi/dnnl/dnnl.h>
-
-typedef struct matrix {
-    char trans; /* of a row-major matrix: 'N' or 'T' */
-    int64_t ld;
-} matrix;
-
-/* How the library sees rows x cols with these strides; false when it cannot. */
-static bool matrix_of(int64_t rows, int64_t cols, int64_t rs, int64_t cs, matrix *out)
-{
-    if ((cs == 1 || cols == 1) && (rows == 1 || rs >= cols)) {
-        *out = (matrix){'N', rows == 1 ? cols : rs};
-        return true;
-    }
-    if ((rs == 1 || rows == 1) && (cols == 1 || cs >= rows)) {
-        *out = (matrix){'T', cols == 1 ? rows : cs};
-        return true;
-    }
-    return false;
-}
-
-/* c += a b, any strides; the sum of each element runs over k in order. */
-#define LOOPS(T, s)                                                                                                    \
-    static void loops_##s(int64_t m, int64_t n, int64_t k, const T *a, int64_t rsa, int64_t csa, const T *b,           \
-                          int64_t rsb, int64_t csb, int beta, T *c, int64_t rsc)                                       \
+/* For other processors: as it is written above. Vectors over j where fma is an instruction. */
+#define LOOPS(T, s, FMA)                                                                                               \
+    static void chain_##s(int64_t n, int64_t k, const T *a, int64_t csa, const T *b, int64_t rsb, int64_t csb, T *sum) \
     {                                                                                                                  \
-        for (int64_t i = 0; i < m; i++) {                                                                              \
-            if (!beta)                                                                                                 \
-                memset(c + i * rsc, 0, (size_t)n * sizeof(T));                                                         \
-            for (int64_t l = 0; l < k; l++) {                                                                          \
-                const T x = a[i * rsa + l * csa];                                                                      \
-                for (int64_t j = 0; j < n; j++)                                                                        \
-                    c[i * rsc + j] += x * b[l * rsb + j * csb];                                                        \
+        memset(sum, 0, (size_t)n * sizeof(T));                                                                         \
+        for (int64_t l = 0; l < k; l++)                                                                                \
+            for (int64_t j = 0; j < n; j++)                                                                            \
+                sum[j] = FMA(a[l * csa], b[l * rsb + j * csb], sum[j]);                                                \
+    }                                                                                                                  \
+    static void loops_##s(APRT_GEMM_ARGS(T))                                                                           \
+    {                                                                                                                  \
+        enum { PART = 512, CHAIN = APRT_GEMM_CHAIN };                                                                  \
+        T sum[PART];                                                                                                   \
+        for (int64_t i = 0; i < m; i++)                                                                                \
+            for (int64_t j0 = 0; j0 < n; j0 += PART) {                                                                 \
+                const int64_t w = n - j0 < PART ? n - j0 : PART;                                                       \
+                T *row = c + i * rsc + j0;                                                                             \
+                if (!beta && k <= 0)                                                                                   \
+                    memset(row, 0, (size_t)w * sizeof(T));                                                             \
+                for (int64_t l = 0; l < k; l += CHAIN) {                                                               \
+                    chain_##s(w, k - l < CHAIN ? k - l : CHAIN, a + i * rsa + l * csa, csa, b + l * rsb + j0 * csb,    \
+                              rsb, csb, sum);                                                                          \
+                    for (int64_t j = 0; j < w; j++)                                                                    \
+                        row[j] = beta || l > 0 ? row[j] + sum[j] : sum[j];                                             \
+                }                                                                                                      \
             }                                                                                                          \
-        }                                                                                                              \
     }
-LOOPS(float, f32)
-LOOPS(double, f64)
+LOOPS(float, f32, fmaf)
+LOOPS(double, f64, fma)
 #undef LOOPS
 
-void aprt_gemm_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b,
-                   int64_t rsb, int64_t csb, int beta, float *c, int64_t rsc)
+#ifdef __x86_64__
+#define VARIANT(name)                                                                                                  \
+    {                                                                                                                  \
+#name, aprt_gemm_##name##_f32, aprt_gemm_##name##_f64                                                          \
+    }
+#else
+#define VARIANT(name)                                                                                                  \
+    {                                                                                                                  \
+#name, loops_f32, loops_f64                                                                                    \
+    }
+#endif
+
+static const aprt_gemm_variant variants[APRT_GEMM_ISAS] = {
+    [APRT_GEMM_PORTABLE] = {"portable", loops_f32, loops_f64},
+    [APRT_GEMM_AVX2] = VARIANT(avx2),
+    [APRT_GEMM_AVX512] = VARIANT(avx512),
+};
+
+const aprt_gemm_variant *aprt_gemm_get(aprt_gemm_isa isa)
 {
-    matrix ma, mb;
-    if (m <= 0 || n <= 0)
-        return;
-    bool plain = k <= 0 || !matrix_of(m, k, rsa, csa, &ma) || !matrix_of(k, n, rsb, csb, &mb) || (m > 1 && rsc < n);
-    if (plain ||
-        dnnl_sgemm(ma.trans, mb.trans, m, n, k, 1, a, ma.ld, b, mb.ld, (float)beta, c, m > 1 ? rsc : n) != dnnl_success)
-        loops_f32(m, n, k, a, rsa, csa, b, rsb, csb, beta, c, rsc);
+    return &variants[isa];
 }
 
-void aprt_gemm_f64(int64_t m, int64_t n, int64_t k, const double *a, int64_t rsa, int64_t csa, const double *b,
-                   int64_t rsb, int64_t csb, int beta, double *c, int64_t rsc)
+bool aprt_gemm_has(aprt_gemm_isa isa)
+{
+#ifdef __x86_64__
+    if (isa == APRT_GEMM_AVX512)
+        return __builtin_cpu_supports("avx512f");
+    if (isa == APRT_GEMM_AVX2)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+    return isa == APRT_GEMM_PORTABLE;
+}
+
+static const aprt_gemm_variant *best(void)
+{
+    aprt_gemm_isa isa = APRT_GEMM_ISAS - 1;
+    while (!aprt_gemm_has(isa))
+        isa--;
+    return &variants[isa];
+}
+
+void aprt_gemm_f32(APRT_GEMM_ARGS(float))
 {
     if (m > 0 && n > 0)
-        loops_f64(m, n, k, a, rsa, csa, b, rsb, csb, beta, c, rsc);
+        best()->f32(m, n, k, a, rsa, csa, b, rsb, csb, beta, c, rsc);
+}
+
+void aprt_gemm_f64(APRT_GEMM_ARGS(double))
+{
+    if (m > 0 && n > 0)
+        best()->f64(m, n, k, a, rsa, csa, b, rsb, csb, beta, c, rsc);
 }

@@ -7,7 +7,6 @@
  * home, the barriers are set up afresh, so that wrong input does not cost the instance. */
 #include "internal.h"
 
-#include <omp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,15 +37,10 @@ int aprt_fail_index(aprt_device *d)
 
 /* ---- jobs ---- */
 
-/* oneDNN's threads are OpenMP's, a setting of each calling thread: one here, and as it was before when the caller's own
- * thread is device 0. */
 static void do_job(aprt_worker *w)
 {
     aprt_instance *in = w->device.instance;
-    int threads = omp_get_max_threads();
-    omp_set_num_threads(1);
     w->status = in->job(w);
-    omp_set_num_threads(threads);
     if (w->status == APRT_OK || w->status == APRT_ABANDONED)
         return;
     atomic_store(&in->aborted, 1);

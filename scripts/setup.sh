@@ -3,11 +3,12 @@
 # sudo), the Python oracles in build/venv. What is there already is left alone, so a second run is quick.
 #   scripts/setup.sh build     what the compiler and its runtime need
 #   scripts/setup.sh tests     that, and what the tests need
+# bench_gemm compares with libdnnl-dev and libopenblas-pthread-dev; nothing else asks for them.
 set -eu
 cd "$(dirname "$0")/.."
 
 build="gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler libprotobuf-c-dev libglpk-dev \
-libdnnl-dev libcjson-dev libcmocka-dev libxxhash-dev libyaml-dev scdoc"
+libcjson-dev libcmocka-dev libxxhash-dev libyaml-dev scdoc"
 tests="clang libclang-rt-dev clang-format clang-tidy python3 python3-venv xz-utils"
 
 want=$build

@@ -111,7 +111,7 @@ static inline void load_library(built *b)
     snprintf(weights, sizeof weights, "%s/weights.safetensors", b->dir);
     snprintf(command, sizeof command,
              "cc -shared %s -o %s -Wl,--whole-archive %s/libt.a -Wl,--no-whole-archive -L%s/../lib -lautopar_rt "
-             "-ldnnl -lgomp -lcjson -lpthread -lm",
+             "-lcjson -lpthread -lm",
              HARNESS_SANITIZE, path, b->dir, b->bin);
     shell(command);
     b->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
