@@ -25,7 +25,8 @@ int64_t ap_physical_extent(const ap_mesh_info *mesh, int64_t logical, bool force
     return round_up(logical, best > 1 ? best : largest);
 }
 
-/* Extents that a slice takes one element of, or that a concat of equal parts makes. */
+/* A set of extents: those that a slice takes one element of, or that a concat of equal parts makes; later, those that
+ * are split. */
 typedef struct taken {
     ap_arena *arena;
     AP_VEC(int64_t) extent;
@@ -76,4 +77,39 @@ void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force)
     for (ap_func f = 0; f < m->funcs.len; f++)
         for (uint32_t i = 0; i < m->funcs.at[f].nresults; i++)
             m->funcs.at[f].result[i] = padded(m, m->funcs.at[f].result[i], mesh, force, &tk);
+}
+
+/* ---- after planning ---- */
+
+static void find_split(const ap_module *m, taken *split)
+{
+    for (ap_value v = 0; v < m->values.len; v++) {
+        ap_type_info t = ap_type_get(m->ctx, m->values.at[v].type);
+        const ap_shape_info *s = ap_shape_get(m->ctx, t.shape);
+        const ap_sharding_info *sharding = ap_sharding_get(m->ctx, t.sharding);
+        for (int f = 0; f < s->nfactors && f < sharding->nfactors; f++)
+            if (sharding->axes[f] && s->physical[f] != s->logical[f] && !is_taken(split, s->logical[f]))
+                ap_vec_push(split->arena, &split->extent, s->logical[f]);
+    }
+}
+
+static ap_type trimmed(ap_module *m, ap_type type, const taken *split)
+{
+    ap_type_info t = ap_type_get(m->ctx, type);
+    ap_shape_info s = *ap_shape_get(m->ctx, t.shape);
+    for (int f = 0; f < s.nfactors; f++)
+        if (!is_taken(split, s.logical[f]))
+            s.physical[f] = s.logical[f];
+    return type ? ap_type_make(m->ctx, t.dtype, ap_shape_intern(m->ctx, &s), t.sharding) : 0;
+}
+
+void ap_module_trim_physical(ap_module *m)
+{
+    taken split = {.arena = &m->ctx->scratch};
+    find_split(m, &split);
+    for (ap_value v = 0; v < m->values.len; v++)
+        m->values.at[v].type = trimmed(m, m->values.at[v].type, &split);
+    for (ap_func f = 0; f < m->funcs.len; f++)
+        for (uint32_t i = 0; i < m->funcs.at[f].nresults; i++)
+            m->funcs.at[f].result[i] = trimmed(m, m->funcs.at[f].result[i], &split);
 }

@@ -16,4 +16,7 @@ int64_t ap_physical_extent(const ap_mesh_info *mesh, int64_t logical, bool force
  * 3 of a fused projection) stay as they are: nobody splits them, and a plan is easier to read. */
 void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force);
 
+/* After planning: extents that no value splits lose their padding again, so that the plan shows what it uses. */
+void ap_module_trim_physical(ap_module *m);
+
 #endif

@@ -158,6 +158,7 @@ static ap_status plan(ap_planning *p, ap_solution *s, ap_plan_result *out)
 {
     AP_TRY(solve(p, s));
     AP_TRY(ap_planning_apply(p, s->choice));
+    ap_module_trim_physical(p->m);
     AP_TRY(ap_plan_evaluate(p->ctx, p->m, &p->opt->cluster, out));
     if (out->cost_ps != s->cost || out->peak_bytes > s->peak)
         return ap_fail(p->ctx, AP_ERR_BUG, 0, "the plan costs %lld ps and %lld bytes, the solver says %lld and %lld",
