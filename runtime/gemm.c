@@ -7,8 +7,8 @@
  *
  * and nothing else. So its bits depend on its row of A and its column of B alone: not on how many rows or columns a
  * call has, nor on the width of the vectors, and devices that split rows or columns give the bits of one device.
- * Chains are short because one over all of k would be off by more, and 256 because that is where ONNX Runtime and
- * oneDNN end theirs: docs/runtime.md has the measurement that asked for it.
+ * Chains are short because one over all of k would be off by more, and 256 because that is where ONNX Runtime ends its
+ * own: docs/runtime.md has the measurement that asked for it.
  *
  * Vector code keeps the order because lanes are columns. gemm_tile.h is that code, once for all types and widths. */
 #include "gemm_internal.h"
