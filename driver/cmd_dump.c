@@ -113,7 +113,7 @@ ap_status ap_cmd_dump(ap_ctx *ctx, const ap_options *opt)
     const char *end = strrchr(opt->subject, '.');
     struct stat st;
     bool plan = (end && strcmp(end, ".json") == 0) || (stat(opt->subject, &st) == 0 && S_ISDIR(st.st_mode));
-    const char *format = opt->format ? opt->format : plan ? "text" : "ir";
+    const char *format = opt->format ? opt->format : opt->json ? "json" : plan ? "text" : "ir";
     if (strcmp(format, "text") != 0 && strcmp(format, "json") != 0 && strcmp(format, "ir") != 0 &&
         strcmp(format, "dot") != 0)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--format: text, json, ir or dot, not '%s'", format);

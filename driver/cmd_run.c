@@ -1,11 +1,43 @@
 /* run: the built program of a folder; a model is compiled into a temporary folder first. */
 #include "driver/commands.h"
 
+#include "driver/plan_file.h"
 #include "driver/process.h"
 #include "driver/supervise.h"
 
+#include <autopar_rt.h>
 #include <string.h>
 #include <sys/stat.h>
+
+/* --json: what was written where. */
+static ap_status print_outputs(ap_ctx *ctx, const ap_options *opt, const char *dir)
+{
+    ap_plan_file plan;
+    AP_TRY(ap_plan_file_read(ctx, dir, &plan));
+    const ap_func_info *f = &plan.m->funcs.at[0];
+    aprt_port *port = AP_NEW_ARRAY(&ctx->arena, aprt_port, f->nresults);
+    for (uint32_t i = 0; i < f->nresults; i++)
+        port[i].name = ap_name_str(ctx, f->result_name[i]);
+    cJSON *root = cJSON_CreateObject(), *outputs = cJSON_AddArrayToObject(root, "outputs");
+    for (uint32_t i = 0; i < f->nresults; i++) {
+        char file[256];
+        aprt_output_file(port, f->nresults, i, file, sizeof file);
+        const ap_shape_info *s = ap_type_shape(ctx, f->result[i]);
+        cJSON *o = cJSON_CreateObject(), *dims;
+        cJSON_AddItemToArray(outputs, o);
+        cJSON_AddStringToObject(o, "name", port[i].name);
+        cJSON_AddStringToObject(o, "dtype", ap_dtype_str(ap_type_dtype(ctx, f->result[i])));
+        dims = cJSON_AddArrayToObject(o, "shape");
+        for (int d = 0; d < s->rank; d++)
+            cJSON_AddItemToArray(dims, cJSON_CreateNumber((double)ap_shape_dim(s, d)));
+        cJSON_AddStringToObject(
+            o, "file", ap_name_str(ctx, ap_name_format(ctx, "%s/%s", opt->output_dir ? opt->output_dir : ".", file)));
+    }
+    const char *text;
+    AP_TRY(ap_json_text(ctx, root, &text));
+    printf("%s\n", text);
+    return AP_OK;
+}
 
 static ap_status run_dir(ap_ctx *ctx, const ap_options *opt, const char *dir)
 {
@@ -25,9 +57,9 @@ static ap_status run_dir(ap_ctx *ctx, const ap_options *opt, const char *dir)
         ap_vec_push(&ctx->arena, &argv, "--profile");
     ap_vec_push(&ctx->arena, &argv, NULL);
     int code;
-    AP_TRY(ap_process_run(ctx, argv.at, opt->quiet, &code));
+    AP_TRY(ap_process_run(ctx, argv.at, opt->quiet || opt->json, &code));
     if (code == 0)
-        return AP_OK;
+        return opt->json ? print_outputs(ctx, opt, dir) : AP_OK;
     if (code > 4 && code != AP_ERR_BUG)
         return ap_fail(ctx, AP_ERR_ENV, 0, "%s ended with code %d", argv.at[0], code);
     return (ap_status)code; /* the program has told why */

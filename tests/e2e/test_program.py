@@ -115,6 +115,14 @@ def test_dump_formats(autopar, encoder, tmp_path):
     autopar("dump", tmp_path / "out", "--format", "ir", "--state", "imported", code=2)
 
 
+def test_json_of_run_and_dump(autopar, encoder, tmp_path):
+    autopar("compile", encoder[0], "-o", tmp_path / "out", "--devices", 2)
+    (output,) = autopar.json("run", tmp_path / "out", "--input", f"x={tmp_path}/x.npy", "--output-dir", tmp_path / "r")["outputs"]
+    assert output["name"] == "y" and output["dtype"] == "f32" and output["shape"] == [2, 32, 64]
+    assert np.load(output["file"]).shape == (2, 32, 64)
+    assert autopar.json("dump", tmp_path / "out")["schema"] == 1
+
+
 def test_help_names_every_command(autopar):
     text = autopar("help").stdout
     for c in ("compile", "plan", "run", "check", "dump", "info"):
