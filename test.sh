@@ -18,6 +18,8 @@ ctest --test-dir build/debug --output-on-failure
 
 cmake --preset release >/dev/null
 cmake --build --preset release
+run-clang-tidy -p build/release -quiet -j2 "$PWD/(ir|frontend|passes|backend|runtime|driver)/.*\.c\$" >build/tidy.log 2>&1 ||
+    { cat build/tidy.log; exit 1; }
 build/venv/bin/python -m pytest -q -ra -p no:cacheprovider tests
 ./scripts/package.sh
 ctest --test-dir build/release --output-on-failure -R '^memory/'

@@ -207,7 +207,7 @@ bool ap_known_scalar(ap_legal *l, ap_value v, double *out)
 static bool all_equal(const ap_tensor *t)
 {
     for (int64_t i = 1; i < t->count; i++)
-        if (memcmp(&t->at[i], &t->at[0], sizeof *t->at) != 0)
+        if (t->at[i].i != t->at[0].i) /* the bits, of floats too: -0 is not 0 */
             return false;
     return true;
 }

@@ -150,7 +150,8 @@ static void implicit_result(equation *e, const char *letters, int dots)
     int len = 0;
     for (int d = dots; d > 0; d--)
         e->result[len++] = letters[d - 1];
-    for (char c = 'A'; c <= 'z'; c = c == 'Z' ? 'a' : (char)(c + 1)) {
+    for (int letter = 'A'; letter <= 'z'; letter = letter == 'Z' ? 'a' : letter + 1) {
+        char c = (char)letter;
         int times = 0;
         for (int i = 0; i < e->n; i++)
             times += strchr(e->operand[i], c) != NULL;

@@ -129,7 +129,7 @@ uint32_t ap_low_nest_iota(ap_low_nest *n, ap_value root, const int8_t *loops)
         stride *= s->logical[f];
     }
     const ap_affine zero = {0};
-    if (memcmp(&first, &zero, sizeof first))
+    if (memcmp(&first, &zero, sizeof first) != 0)
         sop.imm.i = (int64_t)ap_low_nest_int(n, &first);
     uint32_t index = ap_low_nest_add(n, sop);
     if (t.dtype == AP_I64)

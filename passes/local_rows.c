@@ -370,7 +370,7 @@ static const char *group_name(const rows *r, ap_text *about)
         const char *op = ap_op_get(node_of(r, i)->op)->name;
         ap_text_addf(about, "%s%s", i ? ", " : "", op);
         const char *label = ap_name_str(r->low->ctx, item_of(r, i)->label);
-        const char *p = *label && strcmp(label, "fused") ? label : op; /* what passes/rows.c calls the nameless */
+        const char *p = *label && strcmp(label, "fused") != 0 ? label : op; /* what passes/rows.c calls the nameless */
         bool seen = false;
         for (uint32_t j = 0; j < nparts; j++)
             seen = seen || !strcmp(part[j], p);

@@ -446,8 +446,9 @@ static int solve_root(model *m)
         if (ap_effort_spent(m->effort))
             return GLP_EITLIM;
         par.tm_lim = clamp_int(GLPK_SHARE * ap_effort_left(m->effort));
+        int64_t iterations = m->effort->work / step;
         if (m->effort->work != INT64_MAX)
-            par.it_lim = clamp_int((double)(m->effort->work / step));
+            par.it_lim = clamp_int((double)iterations);
         int rc = glp_simplex(m->lp, &par);
         charge_steps(m, m->lp);
         if (rc != 0 || glp_get_status(m->lp) != GLP_OPT)
