@@ -237,7 +237,7 @@ ap_status ap_low_emit_exchange(ap_low *low, const ap_low_item *it);
 
 /* ---- local_kernels.c ---- */
 /* Index of a kernel that equals k in all but name and about; k is added under a fresh name if there is none. */
-ap_status ap_low_kernel(ap_low *low, const ap_kernel *k, const char *name, const char *about, uint32_t *out);
+ap_status ap_low_kernel(ap_low *low, const ap_kernel *k, const ap_low_call *call, uint32_t *out);
 void ap_low_call_append(ap_low *low, uint32_t kernel, const ap_low_call *call, uint32_t nrefs, const ap_ref *ref,
                         uint32_t nints, const ap_int *ints);
 /* "contract {bk,kn->bn}: f32[8,16] @m[dp,-]" and the like, for `about`. */

@@ -275,7 +275,7 @@ static ap_status emit_as_gemm(product *pr, choice *ch, ap_low_call *call)
     for (int i = 0; i < 3; i++)
         k.operand[i] = (ap_kernel_operand){.dtype = pr->dtype, .written = i == 2};
     uint32_t kernel;
-    AP_TRY(ap_low_kernel(pr->low, &k, call->name, call->about, &kernel));
+    AP_TRY(ap_low_kernel(pr->low, &k, call, &kernel));
     const ap_ref ref[3] = {pr->place[ch->swapped ? 1 : 0].ref, pr->place[ch->swapped ? 0 : 1].ref, pr->place[2].ref};
     ap_low_call_append(pr->low, kernel, call, 3, ref, all.n, all.at);
     return AP_OK;

@@ -108,7 +108,21 @@ static ap_name fresh_name(ap_low *low, const char *name)
     return n;
 }
 
-ap_status ap_low_kernel(ap_low *low, const ap_kernel *k, const char *name, const char *about, uint32_t *out)
+/* What stands above the kernel: the first node that uses it, then what it does. */
+static const char *about_text(ap_low *low, const ap_low_call *call)
+{
+    ap_loc_info l = ap_loc_get(low->ctx, call->loc);
+    ap_text t;
+    ap_text_init(&t, &low->ctx->arena);
+    if (l.node)
+        ap_text_addf(&t, "%s", ap_name_str(low->ctx, l.node));
+    if (l.node && l.op)
+        ap_text_addf(&t, " (%s)", ap_name_str(low->ctx, l.op));
+    ap_text_addf(&t, "%s%s", l.node ? ": " : "", call->about);
+    return ap_text_str(&t);
+}
+
+ap_status ap_low_kernel(ap_low *low, const ap_kernel *k, const ap_low_call *call, uint32_t *out)
 {
     ap_text key;
     ap_text_init(&key, low->scratch);
@@ -122,8 +136,8 @@ ap_status ap_low_kernel(ap_low *low, const ap_kernel *k, const char *name, const
         }
     }
     ap_kernel made = *k;
-    made.name = fresh_name(low, name);
-    made.about = ap_arena_strdup(&low->ctx->arena, about);
+    made.name = fresh_name(low, call->name);
+    made.about = about_text(low, call);
     ap_vec_push(low->scratch, &low->kernel_hash, hash);
     ap_vec_push(low->scratch, &low->kernel_key, key.s);
     ap_vec_push(low->scratch, &low->kernel_key_size, key.len);

@@ -324,7 +324,7 @@ ap_status ap_low_nest_finish(ap_low_nest *n, const ap_low_call *call)
     ap_kernel k;
     uint32_t kernel;
     fill_kernel(n, &k);
-    AP_TRY(ap_low_kernel(n->low, &k, call->name, call->about, &kernel));
+    AP_TRY(ap_low_kernel(n->low, &k, call, &kernel));
     ap_ref *ref = AP_NEW_ARRAY(n->low->scratch, ap_ref, n->operands.len);
     for (uint32_t i = 0; i < n->operands.len; i++)
         ref[i] = n->operands.at[i].ref;
