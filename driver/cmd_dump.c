@@ -119,8 +119,10 @@ ap_status ap_cmd_dump(ap_ctx *ctx, const ap_options *opt)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--format: text, json, ir or dot, not '%s'", format);
     if (opt->state && strcmp(format, "ir") != 0)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--state belongs to --format ir");
-    if (plan)
+    if (plan) {
+        AP_TRY(ap_plan_is_given(ctx, opt));
         return dump_plan(ctx, opt, format);
+    }
     ap_job job = {0};
     ap_status s = dump_model(ctx, opt, format, &job);
     ap_job_deinit(&job);

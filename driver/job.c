@@ -23,17 +23,18 @@ ap_status ap_file_digest(ap_ctx *ctx, const char *path, char out[33])
     return AP_OK;
 }
 
-/* NAME.h would stand for a header of the C library, which includes some of these itself, or for one of our own. */
+/* NAME.h would stand for a header of the C library, which includes some of these itself, or for one of our own; aprt is
+ * the prefix of the runtime. */
 static bool is_header(const char *name)
 {
     static const char *const headers[] = {
-        "alloca", "assert",      "autopar_rt", "complex",   "ctype",   "dirent", "dlfcn",     "elf",      "endian",
-        "errno",  "fcntl",       "features",   "fenv",      "float",   "getopt", "glob",      "inttypes", "kernels",
-        "libgen", "limits",      "link",       "locale",    "malloc",  "math",   "memory",    "netdb",    "omp",
-        "paths",  "poll",        "pthread",    "regex",     "sched",   "search", "semaphore", "setjmp",   "signal",
-        "spawn",  "stdalign",    "stdarg",     "stdatomic", "stdbool", "stdc",   "stddef",    "stdint",   "stdio",
-        "stdlib", "stdnoreturn", "string",     "strings",   "syscall", "syslog", "termios",   "tgmath",   "threads",
-        "time",   "uchar",       "unistd",     "values",    "wchar",   "wctype"};
+        "alloca",  "aprt",   "assert",      "autopar_rt", "complex",   "ctype",   "dirent", "dlfcn",     "elf",
+        "endian",  "errno",  "fcntl",       "features",   "fenv",      "float",   "getopt", "glob",      "inttypes",
+        "kernels", "libgen", "limits",      "link",       "locale",    "malloc",  "math",   "memory",    "netdb",
+        "omp",     "paths",  "poll",        "pthread",    "regex",     "sched",   "search", "semaphore", "setjmp",
+        "signal",  "spawn",  "stdalign",    "stdarg",     "stdatomic", "stdbool", "stdc",   "stddef",    "stdint",
+        "stdio",   "stdlib", "stdnoreturn", "string",     "strings",   "syscall", "syslog", "termios",   "tgmath",
+        "threads", "time",   "uchar",       "unistd",     "values",    "wchar",   "wctype"};
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
         if (strcmp(headers[i], name) == 0)
             return true;
@@ -49,6 +50,8 @@ ap_status ap_job_name(ap_ctx *ctx, const ap_options *opt, const char **out)
         char *dot = strrchr(name, '.');
         if (dot && dot != name)
             *dot = 0;
+        if (strlen(name) > 60)
+            name[60] = 0;
         for (char *c = name; *c; c++)
             if (!isalnum((unsigned char)*c))
                 *c = '_';
@@ -62,7 +65,8 @@ ap_status ap_job_name(ap_ctx *ctx, const ap_options *opt, const char **out)
     if (!ok || strlen(s) > 64)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--name: '%s' is not a C identifier of at most 64 characters", s);
     if (is_header(s))
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--name: %s.h is a header of the C library or of the program", s);
+        return ap_fail(ctx, AP_ERR_USAGE, 0,
+                       "--name: '%s' is taken: a header of the C library or a part of the program", s);
     *out = s;
     return AP_OK;
 }
@@ -140,19 +144,26 @@ static ap_status read_mesh(ap_ctx *ctx, const char *text, const ap_cluster *c, a
     return AP_OK;
 }
 
+ap_status ap_plan_is_given(ap_ctx *ctx, const ap_options *opt)
+{
+    const char *const decided[] = {opt->devices, opt->cluster, opt->mesh,      opt->memory,
+                                   opt->pin,     opt->split,   opt->time_limit};
+    for (size_t i = 0; i < sizeof decided / sizeof *decided; i++)
+        if (decided[i])
+            return ap_fail(ctx, AP_ERR_USAGE, 0,
+                           "a plan is used as it is: no --devices, --cluster, --mesh, --memory, --pin, --split, "
+                           "--time-limit beside it");
+    return AP_OK;
+}
+
 static ap_status read_planning(ap_job *job)
 {
     ap_ctx *ctx = job->ctx;
     const ap_options *opt = job->opt;
     ap_plan_options *p = &job->planning;
     int64_t devices = 1;
-    const char *const decided[] = {opt->devices, opt->cluster, opt->mesh,      opt->memory,
-                                   opt->pin,     opt->split,   opt->time_limit};
-    for (size_t i = 0; opt->plan && i < sizeof decided / sizeof *decided; i++)
-        if (decided[i])
-            return ap_fail(ctx, AP_ERR_USAGE, 0,
-                           "--plan is used as it is: no --devices, --cluster, --mesh, --memory, --pin, --split, "
-                           "--time-limit beside it");
+    if (opt->plan)
+        AP_TRY(ap_plan_is_given(ctx, opt));
     if (opt->devices && opt->cluster)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--devices and --cluster exclude each other");
     if (opt->devices)

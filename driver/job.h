@@ -28,6 +28,9 @@ ap_status ap_job_plan(ap_job *job);
 ap_status ap_job_lower(ap_job *job, const char *name, ap_local **out);
 void ap_job_deinit(ap_job *job);
 
+/* AP_ERR_USAGE when an option asks for what a given plan has decided. */
+ap_status ap_plan_is_given(ap_ctx *ctx, const ap_options *opt);
+
 /* NAME of the generated program: --name, or the file name made an identifier. */
 ap_status ap_job_name(ap_ctx *ctx, const ap_options *opt, const char **out);
 /* 128-bit digest of a file, in hexadecimal. */

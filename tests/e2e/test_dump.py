@@ -170,10 +170,10 @@ def test_tables_say_what_help_says(autopar):
     autopar("help", "--tables", "nothing", code=2)
 
 
-@pytest.mark.parametrize("name", ["features", "string", "kernels"])
+@pytest.mark.parametrize("name", ["features", "string", "kernels", "aprt"])
 def test_names_that_are_headers(autopar, tmp_path, name):
     onnx.save(encoder_layer(), tmp_path / f"{name}.onnx")
     autopar("compile", tmp_path / f"{name}.onnx", "-o", tmp_path / "out")
     assert (tmp_path / "out" / f"m{name}.h").exists()
     p = autopar("compile", tmp_path / f"{name}.onnx", "-o", tmp_path / "other", "--name", name, code=2)
-    assert f"{name}.h" in p.stderr
+    assert f"'{name}' is taken" in p.stderr
