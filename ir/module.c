@@ -121,14 +121,6 @@ ap_status ap_module_emit(ap_module *m, ap_block b, ap_op op, uint32_t nin, const
     return AP_OK;
 }
 
-ap_func ap_module_find_func(const ap_module *m, const char *name)
-{
-    for (ap_func f = 0; f < m->funcs.len; f++)
-        if (strcmp(ap_name_str(m->ctx, m->funcs.at[f].name), name) == 0)
-            return f;
-    return AP_NONE;
-}
-
 ap_symbol ap_module_find_symbol(const ap_module *m, const char *name)
 {
     for (ap_symbol s = 0; s < m->symbols.len; s++)

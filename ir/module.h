@@ -202,6 +202,10 @@ ap_status ap_module_emit(ap_module *m, ap_block b, ap_op op, uint32_t nin, const
 /* ---- walking and changing ---- */
 /* Replaces operand `from` by `to` in every node of the module, terminators and bodies included. */
 void ap_module_replace_uses(ap_module *m, ap_value from, ap_value to);
+/* The same within one block and the bodies in it. */
+void ap_block_replace_uses(ap_module *m, ap_block b, ap_value from, ap_value to);
+/* Takes every reshard out of a block and the bodies in it; what read one reads its operand. */
+void ap_block_drop_reshards(ap_module *m, ap_block b);
 /* Number of operand slots that hold each value: array indexed by value, in `arena`. */
 uint32_t *ap_module_count_uses(const ap_module *m, ap_arena *arena);
 /* Removes nodes (not terminators) none of whose results is used, to a fixpoint, and unused symbols. Node and value
@@ -209,7 +213,6 @@ uint32_t *ap_module_count_uses(const ap_module *m, ap_arena *arena);
 void ap_module_remove_dead(ap_module *m);
 /* Deep copy into a new module of the same context (ids may be renumbered densely). */
 ap_module *ap_module_clone(const ap_module *m);
-ap_func ap_module_find_func(const ap_module *m, const char *name);     /* AP_NONE */
 ap_symbol ap_module_find_symbol(const ap_module *m, const char *name); /* AP_NONE */
 
 /* The bytes of `d`, mapped on demand (kept mapped by the context); for SPLAT one element.

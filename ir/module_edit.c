@@ -12,6 +12,38 @@ void ap_module_replace_uses(ap_module *m, ap_value from, ap_value to)
                 m->nodes.at[n].in[i] = to;
 }
 
+void ap_block_replace_uses(ap_module *m, ap_block b, ap_value from, ap_value to)
+{
+    const ap_block_info *block = ap_block_at(m, b);
+    for (uint32_t i = 0; i < block->nodes.len; i++) {
+        ap_node_info *n = ap_node_at(m, block->nodes.at[i]);
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] == from)
+                n->in[k] = to;
+        if (n->body != AP_NONE)
+            ap_block_replace_uses(m, n->body, from, to);
+    }
+}
+
+void ap_block_drop_reshards(ap_module *m, ap_block b)
+{
+    ap_block_info *block = ap_block_at(m, b);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < block->nodes.len; i++) {
+        ap_node id = block->nodes.at[i];
+        ap_node_info *n = ap_node_at(m, id);
+        if (ap_op_get(n->op)->planned) {
+            ap_block_replace_uses(m, b, n->out[0], n->in[0]);
+            n->block = AP_NONE;
+            continue;
+        }
+        if (n->body != AP_NONE)
+            ap_block_drop_reshards(m, n->body);
+        block->nodes.at[kept++] = id;
+    }
+    block->nodes.len = kept;
+}
+
 uint32_t *ap_module_count_uses(const ap_module *m, ap_arena *arena)
 {
     uint32_t *uses = AP_NEW_ARRAY(arena, uint32_t, m->values.len);

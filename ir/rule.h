@@ -16,7 +16,7 @@
 #define AP_RULE_NONE (-1)
 
 typedef enum ap_letter_kind {
-    AP_LETTER_PARALLEL, /* splittable; every result that lacks it ... does not exist: it is in all results */
+    AP_LETTER_PARALLEL, /* splittable; splitting it leaves results complete */
     AP_LETTER_SUM,      /* reduced by a sum: splitting it makes the results partial */
     AP_LETTER_MAX,
     AP_LETTER_MIN,

@@ -123,16 +123,3 @@ void ap_spec_str(const ap_spec *s, char out[AP_SPEC_STR_MAX])
     p = write_side(p, &s->result);
     *p = 0;
 }
-
-char ap_spec_unused_letter(const ap_spec *s)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    for (const char *c = letters; *c; c++) {
-        bool used = ap_spec_side_find(&s->result, *c) >= 0;
-        for (int i = 0; i < s->noperands; i++)
-            used = used || ap_spec_side_find(&s->operand[i], *c) >= 0;
-        if (!used)
-            return *c;
-    }
-    return 0;
-}

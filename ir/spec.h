@@ -38,7 +38,6 @@ bool ap_spec_parse(const char *s, size_t n, ap_spec *out, const char **out_why);
 #define AP_SPEC_STR_MAX 128
 void ap_spec_str(const ap_spec *s, char out[AP_SPEC_STR_MAX]);
 int ap_spec_side_find(const ap_spec_side *s, char letter); /* position or -1 */
-char ap_spec_unused_letter(const ap_spec *s);              /* a letter that occurs nowhere, 0 if none */
 
 /* Building: a fresh side, then dimensions left to right, then letters of the current dimension. */
 void ap_spec_side_init(ap_spec_side *s);

@@ -44,10 +44,6 @@ void ap_atoms_freeze(ap_atoms *a, ap_atom x)
 {
     change(a, root(a, x))->frozen = true;
 }
-bool ap_atoms_is_cut(const ap_atoms *a, ap_atom x)
-{
-    return a->at.at[root(a, x)].child[0] != AP_NONE;
-}
 
 bool ap_atoms_leaves(const ap_atoms *a, ap_atom x, ap_atom_seq *out)
 {

@@ -38,7 +38,6 @@ typedef struct ap_atom_seq {
 ap_atom ap_atoms_make(ap_atoms *a, int64_t extent);
 int64_t ap_atoms_extent(const ap_atoms *a, ap_atom x);
 void ap_atoms_freeze(ap_atoms *a, ap_atom x); /* x must be uncut */
-bool ap_atoms_is_cut(const ap_atoms *a, ap_atom x);
 
 /* Appends the uncut atoms that x stands for; false when `out` is full. */
 bool ap_atoms_leaves(const ap_atoms *a, ap_atom x, ap_atom_seq *out);

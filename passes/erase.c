@@ -2,7 +2,6 @@
  * shardings, padding and the mesh go, everything else stays.
  *
  * needs: state planned, one function   keeps: nodes, names, order   gives: state normal */
-#include "ir/op.h"
 #include "passes/plan.h"
 
 static ap_type bare_type(ap_ctx *ctx, ap_type t)
@@ -14,29 +13,10 @@ static ap_type bare_type(ap_ctx *ctx, ap_type t)
     return t ? ap_type_make(ctx, i.dtype, ap_shape_intern(ctx, &s), 0) : 0;
 }
 
-static void drop_reshards(ap_module *m, ap_block b)
-{
-    ap_block_info *block = ap_block_at(m, b);
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < block->nodes.len; i++) {
-        ap_node id = block->nodes.at[i];
-        const ap_node_info *n = ap_node_at(m, id);
-        if (n->body != AP_NONE)
-            drop_reshards(m, n->body);
-        if (ap_op_get(n->op)->planned) {
-            ap_module_replace_uses(m, n->out[0], n->in[0]);
-            ap_node_at(m, id)->block = AP_NONE;
-        } else {
-            block->nodes.at[kept++] = id;
-        }
-    }
-    block->nodes.len = kept;
-}
-
 void ap_module_erase_plan(ap_module *m, ap_name func_name)
 {
     ap_func_info *f = &m->funcs.at[0];
-    drop_reshards(m, f->body);
+    ap_block_drop_reshards(m, f->body);
     for (ap_value v = 0; v < m->values.len; v++)
         ap_value_at(m, v)->type = bare_type(m->ctx, ap_value_type(m, v));
     for (uint32_t i = 0; i < f->nresults; i++)

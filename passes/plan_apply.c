@@ -30,19 +30,6 @@ static ap_value add_reshard(writer *w, ap_value v, ap_sharding to, ap_loc loc)
     return out;
 }
 
-static void replace_in_body(ap_module *m, ap_block body, ap_value from, ap_value to)
-{
-    const ap_block_info *b = ap_block_at(m, body);
-    for (uint32_t i = 0; i < b->nodes.len; i++) {
-        ap_node_info *node = ap_node_at(m, b->nodes.at[i]);
-        for (uint32_t k = 0; k < node->nin; k++)
-            if (node->in[k] == from)
-                node->in[k] = to;
-        if (node->body != AP_NONE)
-            replace_in_body(m, node->body, from, to);
-    }
-}
-
 static ap_sharding kept_of(const writer *w, ap_value v)
 {
     const ap_plan_holder *h = &w->p->holders.at[w->p->holder_of[v]];
@@ -73,7 +60,7 @@ static void write_operands(writer *w, const ap_plan_step *s)
     for (uint32_t i = 0; i < nin; i++) {
         node->in[i] = now[i];
         if (node->body != AP_NONE && old[i] != now[i])
-            replace_in_body(m, node->body, old[i], now[i]);
+            ap_block_replace_uses(m, node->body, old[i], now[i]);
     }
 }
 

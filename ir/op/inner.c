@@ -2,38 +2,6 @@
  * inside. */
 #include "ir/op.h"
 
-static void replace_in_block(ap_module *m, ap_block block, ap_value from, ap_value to)
-{
-    const ap_block_info *b = ap_block_at(m, block);
-    for (uint32_t i = 0; i < b->nodes.len; i++) {
-        ap_node_info *node = ap_node_at(m, b->nodes.at[i]);
-        for (uint32_t k = 0; k < node->nin; k++)
-            if (node->in[k] == from)
-                node->in[k] = to;
-        if (node->body != AP_NONE)
-            replace_in_block(m, node->body, from, to);
-    }
-}
-
-static void remove_reshards(ap_module *m, ap_block block)
-{
-    ap_block_info *b = ap_block_at(m, block);
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < b->nodes.len; i++) {
-        ap_node n = b->nodes.at[i];
-        ap_node_info *node = ap_node_at(m, n);
-        if (ap_op_get(node->op)->planned) {
-            replace_in_block(m, block, node->out[0], node->in[0]);
-            node->block = AP_NONE;
-            continue;
-        }
-        if (node->body != AP_NONE)
-            remove_reshards(m, node->body);
-        b->nodes.at[kept++] = n;
-    }
-    b->nodes.len = kept;
-}
-
 static void set_sharding(ap_module *m, ap_value v, ap_sharding s)
 {
     ap_type_info t = ap_type_get(m->ctx, ap_value_type(m, v));
@@ -51,13 +19,13 @@ static void insert_reshard(ap_module *m, const ap_inner *inner)
     ap_value out = ap_node_at(m, n)->out[0];
     ap_value_at(m, out)->type = ap_value_type(m, inner->value);
     set_sharding(m, out, inner->to);
-    replace_in_block(m, block, inner->value, out);
+    ap_block_replace_uses(m, block, inner->value, out);
     ap_block_insert(m, block, at + 1, n);
 }
 
 void ap_rule_write_body(ap_module *m, ap_node n, const ap_rule_body *body)
 {
-    remove_reshards(m, ap_node_at(m, n)->body);
+    ap_block_drop_reshards(m, ap_node_at(m, n)->body);
     for (uint32_t i = 0; i < body->nvalues; i++)
         set_sharding(m, body->value[i], body->sharding[i]);
     for (uint32_t i = 0; i < body->ninner; i++)
