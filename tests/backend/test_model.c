@@ -66,7 +66,7 @@ static void expect_log(const built *b, const char *text)
 static void python(const built *b, const char *code)
 {
     char command[2048];
-    snprintf(command, sizeof command, "cd %s && python3 -c '%s'", b->dir, code);
+    snprintf(command, sizeof command, "cd %s && " AP_PYTHON " -c '%s'", b->dir, code);
     shell(command);
 }
 

@@ -125,7 +125,7 @@ static void files_of_others(void **state)
     char command[1600];
     snprintf(
         command, sizeof command,
-        "cd %s && python3 -c '"
+        "cd %s && " AP_PYTHON " -c '"
         "import numpy as np, onnx\n"
         "from onnx import helper, numpy_helper, TensorProto as T\n"
         "x = np.arange(24).reshape(2,3,4)\n"
