@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 build="gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler libprotobuf-c-dev libglpk-dev \
 libcjson-dev libcmocka-dev libxxhash-dev libyaml-dev scdoc"
-tests="g++ clang libclang-rt-dev clang-format clang-tidy python3 python3-venv xz-utils"
+tests="g++ make clang libclang-rt-dev clang-format clang-tidy python3 python3-venv xz-utils"
 
 want=$build
 [ "${1:-build}" = tests ] && want="$build $tests"
