@@ -57,6 +57,11 @@ typedef struct ap_solve_options {
     double time_limit;             /* seconds; 0: none */
     int64_t work;                  /* deterministic budget of the searches, about microseconds; 0: none */
     bool presolve, eliminate, mip; /* all on by default (ap_solve_defaults); off in tests */
+    uint32_t threads;              /* 0 and 1: this one only. The answer under `work` does not depend on it */
+    /* Told, from the calling thread, whenever the search enters a phase or knows more; or NULL. cost: INT64_MAX while
+     * nothing is known that fits; bound: INT64_MIN while unknown. */
+    void (*progress)(void *user, const char *phase, int64_t cost, int64_t bound);
+    void *user;
 } ap_solve_options;
 void ap_solve_defaults(ap_solve_options *out);
 

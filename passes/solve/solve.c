@@ -11,7 +11,7 @@ static const char *const proof_names[] = {"presolve", "elimination", "multiplier
 
 void ap_solve_defaults(ap_solve_options *out)
 {
-    *out = (ap_solve_options){.work = DEFAULT_WORK, .presolve = true, .eliminate = true, .mip = true};
+    *out = (ap_solve_options){.work = DEFAULT_WORK, .presolve = true, .eliminate = true, .mip = true, .threads = 1};
 }
 
 static ap_status bad(ap_ctx *ctx, const char *what, uint32_t which)
