@@ -40,12 +40,6 @@ typedef struct ap_problem {
     int64_t limit; /* bytes at every point; INT64_MAX: none */
 } ap_problem;
 
-/* Where the time went: parts of the solver in the order in which they first ran. */
-typedef struct ap_solve_phase {
-    const char *name;
-    double seconds;
-} ap_solve_phase;
-
 typedef enum ap_solve_result { AP_SOLVED, AP_SOLVE_INFEASIBLE, AP_SOLVE_NOT_FOUND } ap_solve_result;
 
 typedef struct ap_solution {
@@ -57,15 +51,11 @@ typedef struct ap_solution {
                                         entries (0: unknown, or nothing obeys them) */
     const char *proof;               /* who proved it; "none" while a gap is left */
     uint32_t left_nodes, left_edges; /* after presolve */
-    double seconds, seconds_to_best; /* of the call; until `choice` was first known */
-    uint32_t nphases;
-    const ap_solve_phase *phase; /* in the arena given; together at most `seconds` per thread */
 } ap_solution;
 
 typedef struct ap_solve_options {
     double time_limit;             /* seconds; 0: none */
     int64_t work;                  /* deterministic budget of the searches, about microseconds; 0: none */
-    uint32_t threads;              /* at most so many; 0: one. Without a time limit the answer is the same for all */
     const volatile int *stop;      /* or NULL: becomes nonzero when the best known is wanted now */
     bool presolve, eliminate, mip; /* all on by default (ap_solve_defaults); off in tests */
     uint32_t threads;              /* 0 and 1: this one only. The answer under `work` does not depend on it */
