@@ -14,6 +14,7 @@
 #define AP_IR_MODULE_H
 
 #include "ir/mesh.h"
+#include "ir/pool.h"
 #include "ir/spec.h"
 #include "ir/type.h"
 
@@ -47,13 +48,21 @@ typedef enum ap_state {
 /* Where the bytes of a constant or parameter are. File data stays where it is mapped (ap_data_bytes). */
 typedef enum ap_data_kind { AP_DATA_NONE, AP_DATA_INLINE, AP_DATA_SPLAT, AP_DATA_FILE } ap_data_kind;
 
+/* A box of a larger tensor: elements start[d] ... of dimension d, as many as the value's type has. */
+typedef struct ap_data_part {
+    ap_name of; /* what the whole tensor is called */
+    uint8_t rank;
+    int64_t dim[AP_MAX_RANK], start[AP_MAX_RANK];
+} ap_data_part;
+
 typedef struct ap_data {
     ap_data_kind kind;
     ap_dtype dtype;
     const void *bytes; /* INLINE: row-major, little-endian, in the context's arena; SPLAT: one element */
     ap_name file;      /* FILE: path as resolved from the model's folder */
     uint64_t offset;   /* FILE */
-    uint64_t size;     /* bytes: of all elements (INLINE, FILE) or of one (SPLAT) */
+    uint64_t size; /* bytes: of all elements (INLINE, FILE; of the whole tensor if this is a part) or of one (SPLAT) */
+    const ap_data_part *part; /* FILE: of which tensor this is a part; or NULL */
 } ap_data;
 
 typedef enum ap_reduce_kind {
@@ -65,6 +74,16 @@ typedef enum ap_reduce_kind {
     AP_REDUCE_ARGMIN,
     AP_REDUCE_KIND_COUNT
 } ap_reduce_kind;
+
+/* What an update does to the element that it meets. */
+typedef enum ap_scatter_kind {
+    AP_SCATTER_SET, /* the last one stays, in row-major order of the updates */
+    AP_SCATTER_ADD,
+    AP_SCATTER_MUL,
+    AP_SCATTER_MAX,
+    AP_SCATTER_MIN,
+    AP_SCATTER_KIND_COUNT
+} ap_scatter_kind;
 
 /* Per factor of the operand. whole: the factor passes unchanged. A dimension without factors has no entry.
  * slice: elements start, start+step, ... `count` of them; step may be negative; a factor cut to one element vanishes
@@ -81,6 +100,18 @@ typedef struct ap_pad_attr {
     int64_t lo[AP_MAX_RANK], hi[AP_MAX_RANK];
 } ap_pad_attr;
 
+/* Per spatial dimension of a convolution: result i and kernel element k meet in element i*stride + k*dilate - lo of the
+ * operand with hole - 1 zeros between its elements, outside of which are zeros; with `flip` the kernel is read from its
+ * end. lo and hi may be negative. */
+#define AP_MAX_SPATIAL (AP_MAX_RANK - 3)
+typedef struct ap_conv_dim {
+    int64_t lo, hi, stride, dilate, hole;
+    bool flip;
+} ap_conv_dim;
+typedef struct ap_conv_attr {
+    ap_conv_dim dim[AP_MAX_SPATIAL];
+} ap_conv_attr;
+
 typedef struct ap_node_info {
     ap_op op;
     uint32_t nin, nout;
@@ -96,12 +127,31 @@ typedef struct ap_node_info {
         } reduce;             /* reduce */
         ap_slice_attr *slice; /* slice */
         ap_pad_attr *pad;     /* pad: operand 1 is the rank-0 fill */
+        ap_pool_attr *pool;   /* pool */
+        ap_conv_attr *conv;   /* conv */
         struct {
             uint8_t dim;
         } concat; /* concat: dimension of the operands */
         struct {
             uint8_t dim;
-        } iota;            /* iota: dimension that counts */
+        } iota; /* iota: dimension that counts */
+        struct {
+            ap_spec *spec;
+            ap_scatter_kind kind;
+        } scatter; /* scatter: base, indices, updates */
+        struct {
+            uint8_t dim;
+            bool largest; /* first; NaN counts as larger than any number */
+            int64_t k;
+        } topk; /* topk: the dimension has one factor */
+        struct {
+            uint8_t dim;
+            ap_reduce_kind kind; /* sum, prod, max, min */
+            bool exclusive, reverse;
+        } cumulate; /* cumulate: the dimension has one factor */
+        struct {
+            int64_t limit;
+        } index;           /* index: entries that there are */
         ap_data *constant; /* constant */
         ap_name composite; /* composite: its name */
         struct {
@@ -211,6 +261,8 @@ uint32_t *ap_module_count_uses(const ap_module *m, ap_arena *arena);
 /* Removes nodes (not terminators) none of whose results is used, to a fixpoint, and unused symbols. Node and value
  * ids stay; removed nodes have block AP_NONE; removed symbols have kind AP_SYMBOL_KIND_COUNT. */
 void ap_module_remove_dead(ap_module *m);
+/* The node `n` once more, for other operands and results: attributes are copied, it stands in no block. No body. */
+ap_node ap_module_copy_node(ap_module *m, ap_node n);
 /* Deep copy into a new module of the same context (ids may be renumbered densely). */
 ap_module *ap_module_clone(const ap_module *m);
 ap_symbol ap_module_find_symbol(const ap_module *m, const char *name); /* AP_NONE */
@@ -218,5 +270,7 @@ ap_symbol ap_module_find_symbol(const ap_module *m, const char *name); /* AP_NON
 /* The bytes of `d`, mapped on demand (kept mapped by the context); for SPLAT one element.
  * AP_ERR_ENV when the file is missing or shorter than offset + size. */
 ap_status ap_data_bytes(ap_module *m, const ap_data *d, ap_loc loc, const void **out);
+/* The size that `d` must have for a value of type `t`; -1 if it is a part that such a value does not fit into. */
+int64_t ap_data_size(const ap_ctx *ctx, const ap_data *d, ap_type t);
 
 #endif

@@ -115,11 +115,25 @@ static void *copy_attribute(ap_arena *arena, const ap_node_info *n, ap_node_info
         return out->u.slice = ap_arena_memdup(arena, n->u.slice, sizeof *n->u.slice);
     case AP_OP_PAD:
         return out->u.pad = ap_arena_memdup(arena, n->u.pad, sizeof *n->u.pad);
+    case AP_OP_CONV:
+        return out->u.conv = ap_arena_memdup(arena, n->u.conv, sizeof *n->u.conv);
+    case AP_OP_POOL:
+        return out->u.pool = ap_arena_memdup(arena, n->u.pool, sizeof *n->u.pool);
     case AP_OP_CONSTANT:
         return out->u.constant = ap_arena_memdup(arena, n->u.constant, sizeof *n->u.constant);
     default:
         return NULL;
     }
+}
+
+ap_node ap_module_copy_node(ap_module *m, ap_node n)
+{
+    ap_node_info old = *ap_node_at(m, n);
+    ap_node c = ap_module_add_node(m, old.op, old.nin, old.in, old.nout, old.loc);
+    ap_node_info *copy = ap_node_at(m, c);
+    copy->u = old.u;
+    copy_attribute(m->arena, &old, copy);
+    return c;
 }
 
 ap_module *ap_module_clone(const ap_module *m)

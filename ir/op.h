@@ -22,12 +22,18 @@ typedef enum ap_lowering {
     AP_LOWER_CONSTANT,
     AP_LOWER_IOTA,
     AP_LOWER_CONTRACT,
+    AP_LOWER_CONV,
     AP_LOWER_REDUCE,
     AP_LOWER_VIEW,
     AP_LOWER_GATHER,
+    AP_LOWER_SCATTER,
+    AP_LOWER_INDEX,
+    AP_LOWER_TOPK,
+    AP_LOWER_CUMULATE,
     AP_LOWER_SLICE,
     AP_LOWER_PAD,
     AP_LOWER_CONCAT,
+    AP_LOWER_POOL,
     AP_LOWER_RESHAPE,
     AP_LOWER_BODY,
     AP_LOWER_STEP,
@@ -73,6 +79,8 @@ static inline ap_pointwise ap_op_scalar(ap_op op)
     return (ap_pointwise)(op - AP_OP_POINTWISE_FIRST_);
 }
 
+/* Extent of a spatial dimension of a convolution's result; -1 when it overflows. */
+int64_t ap_conv_extent(const ap_conv_dim *d, int64_t operand, int64_t kernel);
 /* Types of the results of `n` from its operands. */
 ap_status ap_node_infer(ap_module *m, ap_node n);
 /* Logical floating-point operations, saturating. A multiply and an add count as two. */

@@ -48,6 +48,12 @@ static ap_status parse_op(ap_parser *p, line *n)
         AP_TRY(ap_parse_choice(l, "a reduction", ap_reduce_text, AP_REDUCE_KIND_COUNT, &kind));
         n->attr.u.reduce.kind = (ap_reduce_kind)kind;
     }
+    if (ap_op_attr(n->op) == AP_ATTR_POOL) {
+        int kind;
+        AP_TRY(ap_parse_choice(l, "a kind of pooling", ap_pool_text, AP_POOL_KIND_COUNT, &kind));
+        n->attr.u.pool = AP_NEW(&l->ctx->arena, ap_pool_attr);
+        n->attr.u.pool->kind = (ap_pool_kind)kind;
+    }
     if (ap_op_attr(n->op) == AP_ATTR_COMPOSITE)
         AP_TRY(ap_lex_name(l, "the composite's name", &n->attr.u.composite, NULL));
     return AP_OK;
@@ -186,6 +192,22 @@ static ap_status parse_per_dim(ap_parser *p, line *n)
     return ap_lex_expect(l, "]");
 }
 
+/* "[-,3/2+1:1]", then `ceil` or nothing */
+static ap_status parse_windows(ap_parser *p, line *n)
+{
+    ap_lex *l = &p->lex;
+    const ap_shape_info *shape = ap_value_shape(p->m, n->in.at[0]);
+    AP_TRY(ap_lex_expect(l, "["));
+    for (int d = 0; d < shape->rank; d++) {
+        if (d)
+            AP_TRY(ap_lex_expect(l, ","));
+        AP_TRY(ap_window_parse(l, &n->attr.u.pool->window[d]));
+    }
+    AP_TRY(ap_lex_expect(l, "]"));
+    n->attr.u.pool->ceil = ap_lex_accept_word(l, "ceil");
+    return AP_OK;
+}
+
 static ap_status parse_dim_number(ap_lex *l, uint8_t *out)
 {
     int64_t d;
@@ -215,6 +237,11 @@ static ap_status parse_attr(ap_parser *p, line *n)
     case AP_ATTR_SLICE:
     case AP_ATTR_PAD:
         return parse_per_dim(p, n);
+    case AP_ATTR_CONV:
+        n->attr.u.conv = AP_NEW(&p->lex.ctx->arena, ap_conv_attr);
+        return ap_parse_conv(&p->lex, ap_value_shape(p->m, n->in.at[0])->rank, n->attr.u.conv);
+    case AP_ATTR_POOL:
+        return parse_windows(p, n);
     case AP_ATTR_CONCAT:
         return parse_dim_number(&p->lex, &n->attr.u.concat.dim);
     case AP_ATTR_IOTA:

@@ -131,6 +131,16 @@ static void print_pad(const ap_shape_info *shape, const ap_pad_attr *a, ap_text 
     ap_text_add(out, "]");
 }
 
+static void print_windows(const ap_shape_info *shape, const ap_pool_attr *a, ap_text *out)
+{
+    ap_text_add(out, " [");
+    for (int d = 0; a && shape && d < shape->rank; d++) {
+        ap_text_add(out, d ? "," : "");
+        ap_window_print(&a->window[d], out);
+    }
+    ap_text_add(out, a && a->ceil ? "] ceil" : "]");
+}
+
 /* From the operator's name to the colon. */
 static void print_call(printer *p, const ap_node_info *n)
 {
@@ -143,6 +153,8 @@ static void print_call(printer *p, const ap_node_info *n)
     ap_text_add(out, n->op < AP_OP_COUNT ? ap_op_get(n->op)->name : "?");
     if (attr == AP_ATTR_REDUCE)
         ap_text_addf(out, " %s", n->u.reduce.kind < AP_REDUCE_KIND_COUNT ? ap_reduce_text[n->u.reduce.kind] : "?");
+    if (attr == AP_ATTR_POOL)
+        ap_text_addf(out, " %s", n->u.pool && n->u.pool->kind < AP_POOL_KIND_COUNT ? ap_pool_text[n->u.pool->kind] : "?");
     if (attr == AP_ATTR_COMPOSITE) {
         ap_text_add(out, " ");
         ap_print_name(m->ctx, n->u.composite, out);
@@ -159,6 +171,10 @@ static void print_call(printer *p, const ap_node_info *n)
         print_slice(shape, n->u.slice, out);
     else if (attr == AP_ATTR_PAD)
         print_pad(shape, n->u.pad, out);
+    else if (attr == AP_ATTR_CONV)
+        ap_print_conv(shape, n->u.conv, out);
+    else if (attr == AP_ATTR_POOL)
+        print_windows(shape, n->u.pool, out);
     else if (attr == AP_ATTR_CONCAT)
         ap_text_addf(out, " dim %d", n->u.concat.dim);
     else if (attr == AP_ATTR_IOTA)

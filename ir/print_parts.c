@@ -26,6 +26,10 @@ ap_attr_kind ap_op_attr(ap_op op)
         return AP_ATTR_SLICE;
     case AP_OP_PAD:
         return AP_ATTR_PAD;
+    case AP_OP_CONV:
+        return AP_ATTR_CONV;
+    case AP_OP_POOL:
+        return AP_ATTR_POOL;
     case AP_OP_CONCAT:
         return AP_ATTR_CONCAT;
     case AP_OP_IOTA:
@@ -223,6 +227,25 @@ static void print_file(const ap_ctx *ctx, const ap_data *d, ap_text *out)
     ap_text_addf(out, ", %" PRIu64 ", %" PRIu64, d->offset, d->size);
 }
 
+static void print_extents(const ap_data_part *p, const int64_t *x, ap_text *out)
+{
+    for (int i = 0; i < p->rank; i++)
+        ap_text_addf(out, "%s%" PRId64, i ? "," : "[", x[i]);
+    ap_text_add(out, p->rank ? "]" : "[]");
+}
+
+/* " part @w[64,768] at [0,512]" */
+static void print_part(const ap_ctx *ctx, const ap_data *d, ap_text *out)
+{
+    if (!d || !d->part)
+        return;
+    ap_text_add(out, " part @");
+    ap_print_name(ctx, d->part->of, out);
+    print_extents(d->part, d->part->dim, out);
+    ap_text_add(out, " at ");
+    print_extents(d->part, d->part->start, out);
+}
+
 void ap_print_data(const ap_ctx *ctx, const ap_data *d, ap_text *out)
 {
     bool file = d && d->kind == AP_DATA_FILE;
@@ -238,6 +261,7 @@ void ap_print_data(const ap_ctx *ctx, const ap_data *d, ap_text *out)
         print_file(ctx, d, out);
     }
     ap_text_add(out, file ? ")" : "");
+    print_part(ctx, d, out);
 }
 
 void ap_print_data_in_parens(const ap_ctx *ctx, const ap_data *d, ap_text *out)

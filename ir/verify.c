@@ -135,8 +135,10 @@ static void check_symbol_data(ap_verifier *v, const ap_symbol_info *s, const cha
         ap_verify_error(v, s->loc, "@%s has data of another element type", name);
         return;
     }
-    int64_t want = d->kind == AP_DATA_SPLAT ? ap_dtype_bytes(dtype) : ap_type_bytes(v->m->ctx, type);
-    if (d->size != (uint64_t)want)
+    int64_t want = ap_data_size(v->m->ctx, d, type);
+    if (want < 0)
+        ap_verify_error(v, s->loc, "@%s is not inside the tensor that it is a part of", name);
+    else if (d->size != (uint64_t)want)
         ap_verify_error(v, s->loc, "@%s has %" PRIu64 " bytes of data, its type needs %" PRId64, name, d->size, want);
 }
 
@@ -262,6 +264,12 @@ static bool check_attr(ap_verifier *v, ap_node n)
         break;
     case AP_ATTR_PAD:
         present = node->u.pad != NULL;
+        break;
+    case AP_ATTR_CONV:
+        present = node->u.conv != NULL;
+        break;
+    case AP_ATTR_POOL:
+        present = node->u.pool != NULL && node->u.pool->kind < AP_POOL_KIND_COUNT;
         break;
     case AP_ATTR_CONSTANT:
         present = node->u.constant != NULL;

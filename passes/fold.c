@@ -36,6 +36,18 @@ static void key_of(const ap_module *m, const ap_node_info *n, ap_text *key)
         for (int d = 0; d < ap_value_shape(m, n->in[0])->rank; d++)
             ap_text_addf(key, "%lld,%lld;", (long long)n->u.pad->lo[d], (long long)n->u.pad->hi[d]);
         break;
+    case AP_OP_CONV:
+        for (int d = 0; d < ap_value_shape(m, n->in[0])->rank - 3; d++) {
+            ap_conv_dim w = n->u.conv->dim[d];
+            ap_text_addf(key, "%lld,%lld,%lld,%lld,%lld,%d;", (long long)w.lo, (long long)w.hi, (long long)w.stride,
+                         (long long)w.dilate, (long long)w.hole, w.flip);
+        }
+        break;
+    case AP_OP_POOL:
+        ap_text_addf(key, "%d,%d;", (int)n->u.pool->kind, n->u.pool->ceil);
+        for (int d = 0; d < ap_value_shape(m, n->in[0])->rank; d++)
+            ap_window_print(&n->u.pool->window[d], key);
+        break;
     case AP_OP_CONCAT:
         ap_text_addf(key, "%d", n->u.concat.dim);
         break;
@@ -46,6 +58,8 @@ static void key_of(const ap_module *m, const ap_node_info *n, ap_text *key)
         const ap_data *d = n->u.constant;
         ap_text_addf(key, "%d %u %llu %llu ", (int)d->kind, d->file, (unsigned long long)d->offset,
                      (unsigned long long)d->size);
+        for (int i = 0; d->part && i < d->part->rank; i++)
+            ap_text_addf(key, "%lld+%lld,", (long long)d->part->dim[i], (long long)d->part->start[i]);
         if (d->kind == AP_DATA_INLINE || d->kind == AP_DATA_SPLAT)
             ap_text_add_n(key, d->bytes, d->size);
         break;

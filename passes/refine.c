@@ -158,6 +158,35 @@ static void unify_pad(ap_refine *r, const ap_node_info *n)
     }
 }
 
+/* [n,g,c,...] and [g,m,c,...] -> [n,g,m,...]; spatial dimensions and those of the kernel stay whole. */
+static void unify_conv(ap_refine *r, const ap_node_info *n)
+{
+    ap_value x = n->in[0], w = n->in[1], y = n->out[0];
+    same_dim(r, x, 0, y, 0);
+    same_dim(r, x, 1, w, 0);
+    same_dim(r, x, 1, y, 1);
+    same_dim(r, x, 2, w, 2);
+    same_dim(r, w, 1, y, 2);
+    for (int d = 3; d < ap_value_shape(r->m, x)->rank; d++) {
+        freeze_dim(r, x, d);
+        freeze_dim(r, w, d);
+        freeze_dim(r, y, d);
+    }
+}
+
+static void unify_pool(ap_refine *r, const ap_node_info *n)
+{
+    int rank = ap_value_shape(r->m, n->in[0])->rank;
+    for (int d = 0; d < rank; d++) {
+        if (!n->u.pool->window[d].kernel) {
+            same_dim(r, n->in[0], d, n->out[0], d);
+        } else {
+            freeze_dim(r, n->in[0], d);
+            freeze_dim(r, n->out[0], d);
+        }
+    }
+}
+
 static void freeze_letters_of_one_side(ap_refine *r, const ap_node_info *n, const ap_spec *spec)
 {
     for (int k = 0; k < spec->operand[0].nletters; k++) {
@@ -206,6 +235,12 @@ static void unify_node(ap_refine *r, ap_node id)
         break;
     case AP_OP_PAD:
         unify_pad(r, n);
+        break;
+    case AP_OP_CONV:
+        unify_conv(r, n);
+        break;
+    case AP_OP_POOL:
+        unify_pool(r, n);
         break;
     case AP_OP_COMPOSITE:
         unify_composite(r, n);

@@ -13,12 +13,18 @@ ap_status infer_given(ap_module *m, ap_node n);
 ap_status infer_iota(ap_module *m, ap_node n);
 ap_status infer_pointwise(ap_module *m, ap_node n);
 ap_status infer_contract(ap_module *m, ap_node n);
+ap_status infer_conv(ap_module *m, ap_node n);
 ap_status infer_reduce(ap_module *m, ap_node n);
 ap_status infer_view(ap_module *m, ap_node n);
 ap_status infer_gather(ap_module *m, ap_node n);
+ap_status infer_scatter(ap_module *m, ap_node n);
+ap_status infer_index(ap_module *m, ap_node n);
+ap_status infer_topk(ap_module *m, ap_node n);
+ap_status infer_cumulate(ap_module *m, ap_node n);
 ap_status infer_slice(ap_module *m, ap_node n);
 ap_status infer_pad(ap_module *m, ap_node n);
 ap_status infer_concat(ap_module *m, ap_node n);
+ap_status infer_pool(ap_module *m, ap_node n);
 ap_status infer_reshape(ap_module *m, ap_node n);
 ap_status infer_composite(ap_module *m, ap_node n);
 
@@ -26,21 +32,40 @@ ap_status infer_composite(ap_module *m, ap_node n);
 void rule_source(const ap_module *m, ap_node n, ap_rule *out);
 void rule_pointwise(const ap_module *m, ap_node n, ap_rule *out);
 void rule_contract(const ap_module *m, ap_node n, ap_rule *out);
+void rule_conv(const ap_module *m, ap_node n, ap_rule *out);
 void rule_reduce(const ap_module *m, ap_node n, ap_rule *out);
 void rule_view(const ap_module *m, ap_node n, ap_rule *out);
 void rule_gather(const ap_module *m, ap_node n, ap_rule *out);
+void rule_scatter(const ap_module *m, ap_node n, ap_rule *out);
+void rule_index(const ap_module *m, ap_node n, ap_rule *out);
+void rule_topk(const ap_module *m, ap_node n, ap_rule *out);
+void rule_cumulate(const ap_module *m, ap_node n, ap_rule *out);
 void rule_slice(const ap_module *m, ap_node n, ap_rule *out);
 void rule_pad(const ap_module *m, ap_node n, ap_rule *out);
 void rule_concat(const ap_module *m, ap_node n, ap_rule *out);
+void rule_pool(const ap_module *m, ap_node n, ap_rule *out);
 void rule_whole(const ap_module *m, ap_node n, ap_rule *out);
 void rule_composite(const ap_module *m, ap_node n, ap_rule *out);
 
+/* A new letter with the extents of factor f; AP_RULE_NONE (whole) when letters run out. */
+int8_t ap_rule_add_letter(ap_rule *out, ap_letter_kind kind, const ap_shape_info *s, int f);
+
+/* A new letter with the extents of factor f; AP_RULE_NONE (whole) when letters run out. */
+int8_t ap_rule_add_letter(ap_rule *out, ap_letter_kind kind, const ap_shape_info *s, int f);
+/* A linear group, unless the results are booleans, which do not add up. */
+void ap_rule_add_group(const ap_module *m, ap_node n, ap_rule *out, uint32_t mask);
+/* One rule letter per spec letter, in order of the operands, then of the result; letter_of by ap_letter_index. */
+void ap_rule_letters_of_spec(const ap_module *m, ap_node n, const ap_spec *spec, ap_rule *out, int8_t *letter_of);
 /* The partial kind of a result when a letter is split; false when it is complete. */
 bool ap_rule_partial(const ap_rule *r, int letter, uint32_t result, ap_partial *out);
 
 /* ---- flops ---- */
 int64_t flops_contract(const ap_module *m, ap_node n);
+int64_t flops_conv(const ap_module *m, ap_node n);
 int64_t flops_operands(const ap_module *m, ap_node n);
+int64_t flops_scatter(const ap_module *m, ap_node n);
+int64_t flops_topk(const ap_module *m, ap_node n);
+int64_t flops_pool(const ap_module *m, ap_node n);
 int64_t flops_composite(const ap_module *m, ap_node n);
 
 /* ---- eval: one node on one rank (e->rank); composite, reshard and the steps on all ranks at once ---- */
@@ -48,12 +73,18 @@ ap_status eval_constant(ap_eval *e, ap_node n);
 ap_status eval_iota(ap_eval *e, ap_node n);
 ap_status eval_pointwise(ap_eval *e, ap_node n);
 ap_status eval_contract(ap_eval *e, ap_node n);
+ap_status eval_conv(ap_eval *e, ap_node n);
 ap_status eval_reduce(ap_eval *e, ap_node n);
 ap_status eval_view(ap_eval *e, ap_node n);
 ap_status eval_gather(ap_eval *e, ap_node n);
+ap_status eval_scatter(ap_eval *e, ap_node n);
+ap_status eval_index(ap_eval *e, ap_node n);
+ap_status eval_topk(ap_eval *e, ap_node n);
+ap_status eval_cumulate(ap_eval *e, ap_node n);
 ap_status eval_slice(ap_eval *e, ap_node n);
 ap_status eval_pad(ap_eval *e, ap_node n);
 ap_status eval_concat(ap_eval *e, ap_node n);
+ap_status eval_pool(ap_eval *e, ap_node n);
 ap_status eval_reshape(ap_eval *e, ap_node n);
 ap_status eval_composite(ap_eval *e, ap_node n);
 ap_status eval_reshard(ap_eval *e, ap_node n);
@@ -71,6 +102,9 @@ bool ap_shape_copy_dim(ap_shape_info *s, const ap_shape_info *from, int d);
 bool ap_shape_same_dim(const ap_shape_info *a, int da, const ap_shape_info *b, int db);
 const char *ap_shape_text(const ap_module *m, const ap_shape_info *s); /* "[8,3.4]", in the context's arena */
 
+/* Binds the letters of a spec to the factors of the operands and reads off the shape of the result. */
+ap_status ap_infer_spec(ap_module *m, ap_node n, const ap_spec *spec, ap_shape_info *out);
+ap_status ap_infer_bad_letters(ap_module *m, ap_node n, const ap_spec *spec, const char *why);
 /* Sets the type of result i, or checks dtype and factored shape when it has one (its sharding stays). */
 ap_status ap_infer_set(ap_module *m, ap_node n, uint32_t i, ap_dtype dtype, const ap_shape_info *shape);
 

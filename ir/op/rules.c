@@ -7,8 +7,7 @@
 
 /* ---- helpers ---- */
 
-/* A new letter with the extents of factor f; AP_RULE_NONE (whole) when letters run out. */
-static int8_t add_letter(ap_rule *out, ap_letter_kind kind, const ap_shape_info *s, int f)
+int8_t ap_rule_add_letter(ap_rule *out, ap_letter_kind kind, const ap_shape_info *s, int f)
 {
     if (out->nletters == AP_MAX_LETTERS)
         return AP_RULE_NONE;
@@ -25,7 +24,7 @@ static bool adds_up(const ap_module *m, ap_node n)
     return ap_type_dtype(m->ctx, ap_value_type(m, ap_node_at(m, n)->out[0])) != AP_BOOL;
 }
 
-static void add_group(const ap_module *m, ap_node n, ap_rule *out, uint32_t mask)
+void ap_rule_add_group(const ap_module *m, ap_node n, ap_rule *out, uint32_t mask)
 {
     if (mask && adds_up(m, n)) {
         assert(out->ngroups < 4);
@@ -40,13 +39,12 @@ static void letters_of_side(ap_rule *out, int8_t letter_of[AP_SPEC_LETTERS], con
     for (int f = 0; f < side->nletters; f++) {
         int l = ap_letter_index(side->letter[f]);
         if (letter_of[l] == AP_RULE_NONE)
-            letter_of[l] = add_letter(out, AP_LETTER_PARALLEL, s, f);
+            letter_of[l] = ap_rule_add_letter(out, AP_LETTER_PARALLEL, s, f);
         row[f] = letter_of[l];
     }
 }
 
-static void letters_of_spec(const ap_module *m, ap_node n, const ap_spec *spec, ap_rule *out,
-                            int8_t letter_of[AP_SPEC_LETTERS])
+void ap_rule_letters_of_spec(const ap_module *m, ap_node n, const ap_spec *spec, ap_rule *out, int8_t *letter_of)
 {
     const ap_node_info *node = ap_node_at(m, n);
     memset(letter_of, AP_RULE_NONE, AP_SPEC_LETTERS);
@@ -73,7 +71,7 @@ void rule_source(const ap_module *m, ap_node n, ap_rule *out)
 {
     const ap_shape_info *s = ap_value_shape(m, ap_node_at(m, n)->out[0]);
     for (int f = 0; f < s->nfactors; f++)
-        out->result[0][f] = add_letter(out, AP_LETTER_PARALLEL, s, f);
+        out->result[0][f] = ap_rule_add_letter(out, AP_LETTER_PARALLEL, s, f);
 }
 
 static void pointwise_groups(const ap_module *m, ap_node n, ap_rule *out)
@@ -89,7 +87,7 @@ static void pointwise_groups(const ap_module *m, ap_node n, ap_rule *out)
     if (node->op == AP_OP_DIV && !ap_dtype_is_float(t))
         return;
     for (int g = 0; g < 2; g++)
-        add_group(m, n, out, info->linear[g]);
+        ap_rule_add_group(m, n, out, info->linear[g]);
 }
 
 void rule_pointwise(const ap_module *m, ap_node n, ap_rule *out)
@@ -112,10 +110,10 @@ void rule_contract(const ap_module *m, ap_node n, ap_rule *out)
 {
     const ap_spec *spec = ap_node_at(m, n)->u.spec;
     int8_t letter_of[AP_SPEC_LETTERS];
-    letters_of_spec(m, n, spec, out, letter_of);
+    ap_rule_letters_of_spec(m, n, spec, out, letter_of);
     mark_reduced(out, spec, letter_of, 0, AP_LETTER_SUM);
-    add_group(m, n, out, 1);
-    add_group(m, n, out, 2);
+    ap_rule_add_group(m, n, out, 1);
+    ap_rule_add_group(m, n, out, 2);
 }
 
 void rule_reduce(const ap_module *m, ap_node n, ap_rule *out)
@@ -127,26 +125,26 @@ void rule_reduce(const ap_module *m, ap_node n, ap_rule *out)
     const ap_node_info *node = ap_node_at(m, n);
     const ap_spec *spec = node->u.reduce.spec;
     int8_t letter_of[AP_SPEC_LETTERS];
-    letters_of_spec(m, n, spec, out, letter_of);
+    ap_rule_letters_of_spec(m, n, spec, out, letter_of);
     mark_reduced(out, spec, letter_of, 0, kind[node->u.reduce.kind]);
     if (node->u.reduce.kind == AP_REDUCE_SUM)
-        add_group(m, n, out, 1);
+        ap_rule_add_group(m, n, out, 1);
 }
 
 void rule_view(const ap_module *m, ap_node n, ap_rule *out)
 {
     int8_t letter_of[AP_SPEC_LETTERS];
-    letters_of_spec(m, n, ap_node_at(m, n)->u.spec, out, letter_of);
-    add_group(m, n, out, 1);
+    ap_rule_letters_of_spec(m, n, ap_node_at(m, n)->u.spec, out, letter_of);
+    ap_rule_add_group(m, n, out, 1);
 }
 
 void rule_gather(const ap_module *m, ap_node n, ap_rule *out)
 {
     const ap_spec *spec = ap_node_at(m, n)->u.spec;
     int8_t letter_of[AP_SPEC_LETTERS];
-    letters_of_spec(m, n, spec, out, letter_of);
+    ap_rule_letters_of_spec(m, n, spec, out, letter_of);
     mark_reduced(out, spec, letter_of, 0, adds_up(m, n) ? AP_LETTER_INDEXED : AP_LETTER_WHOLE);
-    add_group(m, n, out, 1);
+    ap_rule_add_group(m, n, out, 1);
 }
 
 void rule_slice(const ap_module *m, ap_node n, ap_rule *out)
@@ -157,11 +155,11 @@ void rule_slice(const ap_module *m, ap_node n, ap_rule *out)
     for (int f = 0; f < s->nfactors; f++) {
         const ap_range *range = &node->u.slice->range[f];
         if (range->whole)
-            out->operand[0][f] = out->result[0][rf++] = add_letter(out, AP_LETTER_PARALLEL, s, f);
+            out->operand[0][f] = out->result[0][rf++] = ap_rule_add_letter(out, AP_LETTER_PARALLEL, s, f);
         else
             rf += range->count != 1;
     }
-    add_group(m, n, out, 1);
+    ap_rule_add_group(m, n, out, 1);
 }
 
 static bool is_zero_constant(const ap_module *m, ap_value v)
@@ -187,10 +185,10 @@ void rule_pad(const ap_module *m, ap_node n, ap_rule *out)
         if (node->u.pad->lo[d] || node->u.pad->hi[d])
             continue;
         for (int f = s->first[d], rf = r->first[d]; f < s->first[d + 1]; f++, rf++)
-            out->operand[0][f] = out->result[0][rf] = add_letter(out, AP_LETTER_PARALLEL, s, f);
+            out->operand[0][f] = out->result[0][rf] = ap_rule_add_letter(out, AP_LETTER_PARALLEL, s, f);
     }
     if (is_zero_constant(m, node->in[1]))
-        add_group(m, n, out, 1);
+        ap_rule_add_group(m, n, out, 1);
 }
 
 void rule_concat(const ap_module *m, ap_node n, ap_rule *out)
@@ -203,7 +201,7 @@ void rule_concat(const ap_module *m, ap_node n, ap_rule *out)
             continue;
         int rf = r->first[d] + (d == node->u.concat.dim);
         for (int f = s->first[d]; f < s->first[d + 1]; f++, rf++) {
-            int8_t l = add_letter(out, AP_LETTER_PARALLEL, s, f);
+            int8_t l = ap_rule_add_letter(out, AP_LETTER_PARALLEL, s, f);
             int shift = f - s->first[d];
             out->result[0][rf] = l;
             for (uint32_t i = 0; i < node->nin; i++)
@@ -211,10 +209,10 @@ void rule_concat(const ap_module *m, ap_node n, ap_rule *out)
         }
     }
     if (node->nin <= 32)
-        add_group(m, n, out, node->nin == 32 ? UINT32_MAX : (1u << node->nin) - 1);
+        ap_rule_add_group(m, n, out, node->nin == 32 ? UINT32_MAX : (1u << node->nin) - 1);
 }
 
 void rule_whole(const ap_module *m, ap_node n, ap_rule *out)
 {
-    add_group(m, n, out, 1);
+    ap_rule_add_group(m, n, out, 1);
 }
