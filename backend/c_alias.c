@@ -34,6 +34,17 @@ static range nest_range(const ap_kernel *k, const ap_instr *in, uint32_t i, cons
     return r;
 }
 
+static range pool_range(const ap_kernel *k, const ap_instr *in, uint32_t i, const int32_t *coordinate)
+{
+    const ap_pooling *p = &k->pool;
+    range r = {0};
+    for (int l = 0; l < p->nloops; l++)
+        widen(&r, turns_of(p->extent[l], p->turns[l], in, coordinate), i ? p->to[l] : p->from[l]);
+    for (int d = 0; d < p->ndims; d++)
+        widen(&r, i ? p->dim[d].count : p->dim[d].extent, i ? p->dim[d].to : p->dim[d].from);
+    return r;
+}
+
 static range gemm_range(const ap_kernel *k, const ap_instr *in, uint32_t i, const int32_t *coordinate)
 {
     const ap_gemm *g = &k->gemm;
@@ -59,7 +70,9 @@ static range gemm_range(const ap_kernel *k, const ap_instr *in, uint32_t i, cons
 static range call_range(const ap_emit *e, const ap_kernel *k, const ap_instr *in, uint32_t i, const int32_t *coordinate)
 {
     const ap_ref *ref = &in->ref[i];
-    range r = k->kind == AP_KERNEL_GEMM ? gemm_range(k, in, i, coordinate) : nest_range(k, in, i, coordinate);
+    range r = k->kind == AP_KERNEL_GEMM   ? gemm_range(k, in, i, coordinate)
+              : k->kind == AP_KERNEL_POOL ? pool_range(k, in, i, coordinate)
+                                          : nest_range(k, in, i, coordinate);
     int64_t bytes = ap_dtype_bytes(k->operand[i].dtype), at = ref->offset.base;
     for (int a = 0; a < e->p->naxes; a++)
         at += ref->offset.step[a] * coordinate[a];

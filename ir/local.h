@@ -97,6 +97,7 @@ typedef struct ap_nest {
  * summed loop has none, C is zero. */
 typedef struct ap_gemm {
     ap_dtype dtype; /* f32 or f64 */
+    bool panels;    /* B is a parameter stored as AP_STORE_PANELS: rsb is n, csb 1, and no turns of n or k */
     uint8_t nloops;
     int64_t extent[AP_MAX_LOOPS], stride_a[AP_MAX_LOOPS], stride_b[AP_MAX_LOOPS], stride_c[AP_MAX_LOOPS];
     bool sum[AP_MAX_LOOPS]; /* the loop runs over a summed letter: C accumulates after its first turn */
@@ -106,7 +107,16 @@ typedef struct ap_gemm {
     int64_t rsa, csa, rsb, csb, rsc, csc;
 } ap_gemm;
 
-typedef enum ap_kernel_class { AP_KERNEL_NEST, AP_KERNEL_GEMM } ap_kernel_class;
+/* for loops: y = windows of x, each of `dim` as in ir/pool.h. Operand 0 is x, operand 1 is y. `turns` as in a nest. */
+typedef struct ap_pooling {
+    ap_pool_kind kind;
+    uint8_t nloops, ndims;
+    int64_t extent[AP_MAX_LOOPS], from[AP_MAX_LOOPS], to[AP_MAX_LOOPS]; /* strides of x and y */
+    uint32_t turns[AP_MAX_LOOPS];
+    ap_pool_dim dim[AP_MAX_RANK];
+} ap_pooling;
+
+typedef enum ap_kernel_class { AP_KERNEL_NEST, AP_KERNEL_GEMM, AP_KERNEL_POOL, AP_KERNEL_COUNT } ap_kernel_class;
 
 typedef struct ap_kernel_operand {
     ap_dtype dtype;
@@ -122,6 +132,7 @@ typedef struct ap_kernel {
     uint32_t nints;    /* rank-dependent integers, passed by the call */
     ap_nest nest;      /* NEST */
     ap_gemm gemm;      /* GEMM */
+    ap_pooling pool;   /* POOL */
     const char *about; /* for the comment above: what the first node computes, shapes and shardings */
 } ap_kernel;
 
@@ -178,9 +189,24 @@ typedef struct ap_port {
     int64_t dim[AP_MAX_RANK];
 } ap_port;
 
+/* How the copy of a parameter lies in memory. It is made once, when the program is opened, so that nothing has to be
+ * rearranged while it runs; whatever the form, it has the bytes of the compact box.
+ *
+ *   PLAIN   the box, row-major
+ *   PANELS  the last factors of the box are a matrix of k x n, for kernels that read it as B of a product. It lies in
+ *           panels of columns, each k rows of the panel's width, the last one as wide as what is left. The width is
+ *           the choice of whoever runs the program, so only such kernels read it, from its beginning (or that of a
+ *           matrix). The evaluator takes one panel, which is the box. */
+typedef enum ap_store_kind { AP_STORE_PLAIN, AP_STORE_PANELS, AP_STORE_COUNT } ap_store_kind;
+
+typedef struct ap_store {
+    ap_store_kind kind;
+    int64_t k, n; /* PANELS */
+} ap_store;
+
 /* A parameter (or folded constant): this rank's part is the box of `extent` elements per factor that starts at `offset`
- * in the logical row-major tensor, with logical strides; stored compactly at byte_offset of the parameter space. Where
- * a count says that elements are not there, their places stay as they are. */
+ * in the logical row-major tensor, with logical strides; stored compactly at byte_offset of the parameter space, in the
+ * order of the list of factors. Where a count says that elements are not there, their places stay as they are. */
 typedef struct ap_local_param {
     ap_port port; /* logical */
     ap_data data;
@@ -191,6 +217,7 @@ typedef struct ap_local_param {
     uint8_t ncounts;
     ap_count *count;
     int64_t byte_offset, bytes;
+    ap_store store;
 } ap_local_param;
 
 typedef struct ap_local {

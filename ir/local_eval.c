@@ -381,6 +381,64 @@ static ap_status run_gemm(const nest_run *run, const place *operand, ap_arena *t
     return AP_OK;
 }
 
+/* ---- pools ---- */
+
+typedef struct pool_source {
+    const place *x;
+    int64_t base;
+    bool left;
+} pool_source;
+
+static ap_scalar load_pooled(void *user, int64_t offset)
+{
+    pool_source *s = user;
+    const uint8_t *e = element(s->x, s->base + offset);
+    s->left = s->left || !e;
+    return e ? ap_scalar_load(s->x->dtype, e) : (ap_scalar){0};
+}
+
+/* The windows at one turn of the loops. */
+static ap_status pool_turn(const nest_run *run, pool_source *s, int64_t to)
+{
+    const ap_pooling *p = &run->k->pool;
+    int64_t at[AP_MAX_RANK] = {0}, count[AP_MAX_RANK];
+    for (int d = 0; d < p->ndims; d++)
+        count[d] = p->dim[d].count;
+    if (loops_count(count, 0, p->ndims) == 0)
+        return AP_OK;
+    do {
+        int64_t offset = to;
+        for (int d = 0; d < p->ndims; d++)
+            offset += at[d] * p->dim[d].to;
+        ap_scalar x = ap_pool_fold(p->kind, s->x->dtype, p->ndims, p->dim, at, load_pooled, s);
+        uint8_t *e = element(&run->operand[1], offset);
+        if (s->left || !e)
+            return leaves_buffer(run->m, run->instr->loc, "a window");
+        ap_scalar_store(run->operand[1].dtype, e, ap_scalar_round(run->operand[1].dtype, x));
+    } while (next_index(at, count, 0, p->ndims));
+    return AP_OK;
+}
+
+static ap_status run_pool(const nest_run *run)
+{
+    const ap_pooling *p = &run->k->pool;
+    int64_t index[AP_MAX_LOOPS] = {0}, extent[AP_MAX_LOOPS];
+    if (!set_turns(run, p->nloops, p->extent, p->turns, extent))
+        return leaves_buffer(run->m, run->instr->loc, "a loop");
+    if (loops_count(extent, 0, p->nloops) == 0)
+        return AP_OK;
+    do {
+        pool_source s = {.x = &run->operand[0]};
+        int64_t to = 0;
+        for (int l = 0; l < p->nloops; l++) {
+            s.base += index[l] * p->from[l];
+            to += index[l] * p->to[l];
+        }
+        AP_TRY(pool_turn(run, &s, to));
+    } while (next_index(index, extent, 0, p->nloops));
+    return AP_OK;
+}
+
 /* ---- instructions ---- */
 
 static bool takes_part(const ap_instr *instr, const device *d)
@@ -410,7 +468,9 @@ static ap_status run_call(const machine *m, const ap_instr *instr, const device 
         r.ints[i] = ap_int_at(&instr->ints[i], d->coords);
     for (uint32_t i = 0; i < k->noperands && status == AP_OK; i++)
         status = resolve(m, d, &instr->ref[i], k->operand[i].dtype, instr->loc, &r.operand[i]);
-    if (status == AP_OK)
+    if (status == AP_OK && k->kind == AP_KERNEL_POOL)
+        status = run_pool(&r);
+    else if (status == AP_OK)
         status = k->kind == AP_KERNEL_GEMM ? run_gemm(&r, r.operand, &tmp) : run_nest(&r, &tmp);
     ap_arena_deinit(&tmp);
     return status;

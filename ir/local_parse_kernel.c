@@ -138,7 +138,7 @@ static ap_status parse_sop(ap_lex *l, const ap_nest *n, const ap_sop *sop, uint3
 }
 
 /* `int 2`, or nothing */
-static ap_status parse_turns(ap_lex *l, uint32_t *out)
+ap_status ap_local_parse_turns(ap_lex *l, uint32_t *out)
 {
     int64_t i;
     *out = 0;
@@ -160,7 +160,7 @@ static ap_status parse_loops(ap_lex *l, ap_nest *n)
     while (ap_lex_accept_word(l, "turns")) {
         int64_t loop;
         AP_TRY(ap_lex_range(l, "a loop", 0, n->nouter + n->ninner - 1, &loop));
-        AP_TRY(parse_turns(l, &n->turns[loop]));
+        AP_TRY(ap_local_parse_turns(l, &n->turns[loop]));
         if (!n->turns[loop])
             return ap_lex_error(l, "expected int");
     }
@@ -204,11 +204,10 @@ static ap_status parse_key(ap_lex *l, const char *key, int64_t lo, int64_t *out)
 }
 
 /* `a [rows,columns]` */
-static ap_status parse_strides(ap_lex *l, const char *key, int64_t *rs, int64_t *cs)
+static ap_status parse_two(ap_lex *l, int64_t *rs, int64_t *cs)
 {
     int64_t two[2];
     uint8_t n;
-    AP_TRY(ap_lex_expect_word(l, key));
     AP_TRY(ap_local_parse_list(l, "strides", 2, two, &n));
     if (n != 2)
         return ap_lex_error(l, "a matrix has two strides");
@@ -217,24 +216,42 @@ static ap_status parse_strides(ap_lex *l, const char *key, int64_t *rs, int64_t 
     return AP_OK;
 }
 
+static ap_status parse_strides(ap_lex *l, const char *key, int64_t *rs, int64_t *cs)
+{
+    AP_TRY(ap_lex_expect_word(l, key));
+    return parse_two(l, rs, cs);
+}
+
+/* `b [rows,columns]` or `b panels` */
+static ap_status parse_b(ap_lex *l, ap_gemm *g)
+{
+    AP_TRY(ap_lex_expect_word(l, "b"));
+    g->panels = ap_lex_accept_word(l, "panels");
+    if (!g->panels)
+        return parse_two(l, &g->rsb, &g->csb);
+    g->rsb = g->n;
+    g->csb = 1;
+    return AP_OK;
+}
+
 static ap_status parse_gemm(ap_lex *l, ap_gemm *g)
 {
     AP_TRY(ap_parse_dtype(l, &g->dtype));
     AP_TRY(parse_key(l, "m", 0, &g->m));
-    AP_TRY(parse_turns(l, &g->turns_m));
+    AP_TRY(ap_local_parse_turns(l, &g->turns_m));
     AP_TRY(parse_key(l, "n", 0, &g->n));
-    AP_TRY(parse_turns(l, &g->turns_n));
+    AP_TRY(ap_local_parse_turns(l, &g->turns_n));
     AP_TRY(parse_key(l, "k", 0, &g->k));
-    AP_TRY(parse_turns(l, &g->turns_k));
+    AP_TRY(ap_local_parse_turns(l, &g->turns_k));
     AP_TRY(parse_strides(l, "a", &g->rsa, &g->csa));
-    AP_TRY(parse_strides(l, "b", &g->rsb, &g->csb));
+    AP_TRY(parse_b(l, g));
     AP_TRY(parse_strides(l, "c", &g->rsc, &g->csc));
     while (ap_lex_accept_word(l, "loop")) {
         int i = g->nloops;
         if (i == AP_MAX_LOOPS)
             return ap_lex_error(l, "more than %d loops", AP_MAX_LOOPS);
         AP_TRY(ap_lex_range(l, "an extent", 0, INT64_MAX, &g->extent[i]));
-        AP_TRY(parse_turns(l, &g->turns[i]));
+        AP_TRY(ap_local_parse_turns(l, &g->turns[i]));
         AP_TRY(parse_key(l, "a", INT64_MIN, &g->stride_a[i]));
         AP_TRY(parse_key(l, "b", INT64_MIN, &g->stride_b[i]));
         AP_TRY(parse_key(l, "c", INT64_MIN, &g->stride_c[i]));
@@ -279,10 +296,9 @@ ap_status ap_local_parse_kernel(ap_lex *l, ap_kernel *k)
     int strides;
     size_t mark, about_size;
     *k = (ap_kernel){.kind = AP_KERNEL_NEST};
-    if (ap_lex_accept_word(l, "gemm"))
-        k->kind = AP_KERNEL_GEMM;
-    else
-        AP_TRY(ap_lex_expect_word(l, "nest"));
+    int kind;
+    AP_TRY(ap_parse_choice(l, "a class of kernels", ap_kernel_text, AP_KERNEL_COUNT, &kind));
+    k->kind = (ap_kernel_class)kind;
     AP_TRY(ap_lex_expect(l, "@"));
     AP_TRY(ap_lex_name(l, "a kernel name", &k->name, NULL));
     if (ap_lex_peek(l) == '"')
@@ -296,6 +312,8 @@ ap_status ap_local_parse_kernel(ap_lex *l, ap_kernel *k)
     }
     if (k->kind == AP_KERNEL_GEMM)
         return parse_gemm(l, &k->gemm);
+    if (k->kind == AP_KERNEL_POOL)
+        return ap_local_parse_pool(l, &k->pool);
     AP_TRY(parse_nest(l, &k->nest));
     l->mark = mark;
     if (strides >= 0 && strides != k->nest.nouter + k->nest.ninner)

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 
+const char *const ap_kernel_text[AP_KERNEL_COUNT] = {"nest", "gemm", "pool"};
 const char *const ap_space_text[AP_SPACE_COUNT] = {"arena", "param", "input", "output"};
 const char *const ap_exchange_text[AP_EXCHANGE_KIND_COUNT] = {"all_gather", "reduce_scatter", "all_reduce",
                                                               "all_to_all"};
@@ -94,6 +95,8 @@ static void print_param(const ap_local *p, uint32_t i, ap_text *out)
     ap_text_add(out, " from ");
     print_affine(p, &w->offset, false, out);
     ap_text_addf(out, " at %" PRId64 " bytes %" PRId64, w->byte_offset, w->bytes);
+    if (w->store.kind == AP_STORE_PANELS)
+        ap_text_addf(out, " panels [%" PRId64 ",%" PRId64 "]", w->store.k, w->store.n);
     if (w->data.kind != AP_DATA_NONE) {
         ap_text_add(out, " ");
         ap_print_data_in_parens(p->ctx, &w->data, out);

@@ -107,8 +107,12 @@ static void print_gemm(const ap_gemm *g, ap_text *out)
     print_turns("n", g->n, g->turns_n, out);
     print_turns("k", g->k, g->turns_k, out);
     ap_text_add(out, "\n");
-    ap_text_addf(out, "  a [%" PRId64 ",%" PRId64 "] b [%" PRId64 ",%" PRId64 "] c [%" PRId64 ",%" PRId64 "]\n", g->rsa,
-                 g->csa, g->rsb, g->csb, g->rsc, g->csc);
+    ap_text_addf(out, "  a [%" PRId64 ",%" PRId64 "] b ", g->rsa, g->csa);
+    if (g->panels)
+        ap_text_add(out, "panels");
+    else
+        ap_text_addf(out, "[%" PRId64 ",%" PRId64 "]", g->rsb, g->csb);
+    ap_text_addf(out, " c [%" PRId64 ",%" PRId64 "]\n", g->rsc, g->csc);
     for (int i = 0; i < g->nloops && i < AP_MAX_LOOPS; i++) {
         ap_text_add(out, " ");
         print_turns("loop", g->extent[i], g->turns[i], out);
@@ -121,7 +125,7 @@ void ap_local_print_kernel(const ap_ctx *ctx, const ap_kernel *k, ap_text *out)
 {
     bool nest = k->kind == AP_KERNEL_NEST;
     int nloops = k->nest.nouter + k->nest.ninner <= AP_MAX_LOOPS ? k->nest.nouter + k->nest.ninner : 0;
-    ap_text_addf(out, "kernel %s @", nest ? "nest" : "gemm");
+    ap_text_addf(out, "kernel %s @", k->kind < AP_KERNEL_COUNT ? ap_kernel_text[k->kind] : "?");
     ap_print_name(ctx, k->name, out);
     if (k->about && *k->about) {
         ap_text_add(out, " ");
@@ -142,6 +146,8 @@ void ap_local_print_kernel(const ap_ctx *ctx, const ap_kernel *k, ap_text *out)
         ap_text_addf(out, "  ints %" PRIu32 "\n", k->nints);
     if (nest)
         print_nest(&k->nest, out);
+    else if (k->kind == AP_KERNEL_POOL)
+        ap_local_print_pool(&k->pool, out);
     else
         print_gemm(&k->gemm, out);
     ap_text_add(out, "}\n");

@@ -10,6 +10,7 @@
 #define AP_LOCAL_MAX_SECTIONS 16
 #define AP_LOCAL_MAX_TEMPS 8
 
+extern const char *const ap_kernel_text[AP_KERNEL_COUNT];          /* nest, gemm, ... */
 extern const char *const ap_space_text[AP_SPACE_COUNT];            /* arena, param, input, output */
 extern const char *const ap_exchange_text[AP_EXCHANGE_KIND_COUNT]; /* all_gather, ... */
 extern const char *const ap_sop_text[AP_SOP_KIND_COUNT];           /* POINTWISE: NULL, its own name stands there */
@@ -58,6 +59,12 @@ ap_status ap_local_parse_list(ap_lex *l, const char *what, int max, int64_t *out
 void ap_local_print_list(ap_text *out, int n, const int64_t *at);
 void ap_local_print_kernel(const ap_ctx *ctx, const ap_kernel *k, ap_text *out);
 
+/* ---- local_pool.c: what concerns kernels of class POOL ---- */
+void ap_local_print_pool(const ap_pooling *p, ap_text *out);
+ap_status ap_local_parse_pool(ap_lex *l, ap_pooling *p);
+/* `int 2` after an extent: 1 + its number, or 0 when there is none (local_parse_kernel.c). */
+ap_status ap_local_parse_turns(ap_lex *l, uint32_t *out);
+
 /* ---- local_verify_kernel.c ---- */
 /* Elements that an operand touches, relative to its start: all of them lie in lo..hi. */
 typedef struct ap_reach {
@@ -71,6 +78,8 @@ const char *ap_local_kernel_fault(const ap_kernel *k, uint32_t *out_sop);
 bool ap_local_kernel_reach(const ap_kernel *k, const int64_t *ints, uint32_t operand, ap_reach *out);
 /* Whether no loop has more turns than its extent, or fewer than none. */
 bool ap_local_turns_fit(const ap_kernel *k, const int64_t *ints);
+const char *ap_local_pool_fault(const ap_kernel *k);
+bool ap_local_pool_reach(const ap_pooling *p, const int64_t *ints, uint32_t operand, ap_reach *out);
 /* One more loop of `extent` turns with this stride. */
 bool ap_reach_loop(ap_reach *r, int64_t extent, int64_t stride);
 

@@ -81,6 +81,8 @@ static bool gemm_reach(const ap_gemm *g, const int64_t *ints, uint32_t operand, 
 bool ap_local_kernel_reach(const ap_kernel *k, const int64_t *ints, uint32_t operand, ap_reach *out)
 {
     *out = (ap_reach){0};
+    if (k->kind == AP_KERNEL_POOL)
+        return ap_local_pool_reach(&k->pool, ints, operand, out);
     return k->kind == AP_KERNEL_NEST ? nest_reach(k, ints, operand, out) : gemm_reach(&k->gemm, ints, operand, out);
 }
 
@@ -99,6 +101,8 @@ bool ap_local_turns_fit(const ap_kernel *k, const int64_t *ints)
     const int64_t most[3] = {g->m, g->n, g->k};
     if (k->kind == AP_KERNEL_NEST)
         return turns_fit(k->nest.nouter + k->nest.ninner, k->nest.extent, k->nest.turns, ints);
+    if (k->kind == AP_KERNEL_POOL)
+        return turns_fit(k->pool.nloops, k->pool.extent, k->pool.turns, ints);
     return turns_fit(g->nloops, g->extent, g->turns, ints) && turns_fit(3, most, turns, ints);
 }
 
@@ -234,6 +238,15 @@ static bool blas_takes(int64_t rows, int64_t columns, int64_t rs, int64_t cs)
     return by_rows || by_columns;
 }
 
+static bool fits_panels(const ap_gemm *g)
+{
+    int64_t size = ap_sat_mul(g->k, g->n);
+    for (int l = 0; l < g->nloops; l++)
+        if (g->stride_b[l] < 0 || (size ? g->stride_b[l] % size : g->stride_b[l]))
+            return false;
+    return g->rsb == g->n && g->csb == 1 && !g->turns_n && !g->turns_k;
+}
+
 static const char *gemm_fault(const ap_kernel *k)
 {
     const ap_gemm *g = &k->gemm;
@@ -254,6 +267,8 @@ static const char *gemm_fault(const ap_kernel *k)
     }
     if (!blas_takes(g->m, g->k, g->rsa, g->csa) || !blas_takes(g->k, g->n, g->rsb, g->csb))
         return "an operand is laid out as BLAS does not take it";
+    if (g->panels && !fits_panels(g))
+        return "its panels are not walked as whole matrices";
     if (g->csc != 1 || (g->m > 1 && g->rsc < ap_max_i64(g->n, 1)))
         return "the result is not row-major";
     for (int l = 0; l < g->nloops; l++)
@@ -265,12 +280,14 @@ static const char *gemm_fault(const ap_kernel *k)
 const char *ap_local_kernel_fault(const ap_kernel *k, uint32_t *out_sop)
 {
     *out_sop = AP_NONE;
-    if (k->kind != AP_KERNEL_NEST && k->kind != AP_KERNEL_GEMM)
+    if (k->kind >= AP_KERNEL_COUNT)
         return "it is of no kind";
     if (k->noperands > AP_LOCAL_MAX_OPERANDS)
         return "too many operands";
     for (uint32_t i = 0; i < k->noperands; i++)
         if (!is_dtype(k->operand[i].dtype))
             return "an operand has no element type";
+    if (k->kind == AP_KERNEL_POOL)
+        return ap_local_pool_fault(k);
     return k->kind == AP_KERNEL_NEST ? nest_fault(k, out_sop) : gemm_fault(k);
 }

@@ -187,6 +187,8 @@ static ap_status emit_item(ap_low *low, uint32_t group)
     switch (it->kind) {
     case AP_LOW_CONTRACT:
         return ap_low_emit_contract(low, it);
+    case AP_LOW_POOL:
+        return ap_low_emit_pool(low, it);
     case AP_LOW_CONCAT:
         return emit_concat(low, it);
     case AP_LOW_PAD:
@@ -252,6 +254,7 @@ ap_status ap_lower_local(ap_ctx *ctx, ap_module *m, const char *name, ap_local *
     AP_TRY(add_ports(&low));
     AP_TRY(ap_low_fuse(&low));
     AP_TRY(emit_all(&low));
+    AP_TRY(ap_low_panels(&low));
     AP_TRY(ap_low_assign_arena(&low));
     *out = low.p;
     return AP_OK;

@@ -55,6 +55,7 @@ typedef enum ap_low_class {
     AP_LOW_GATHER,
     AP_LOW_MASK,
     AP_LOW_CONTRACT,
+    AP_LOW_POOL,
     AP_LOW_CONCAT,
     AP_LOW_PAD,
     AP_LOW_EXCHANGE,
@@ -230,6 +231,9 @@ ap_status ap_low_emit_nest(ap_low *low, uint32_t group);
 
 /* ---- local_gemm.c, local_exchange.c ---- */
 ap_status ap_low_emit_contract(ap_low *low, const ap_low_item *it);
+/* ---- local_pool.c ---- */
+ap_status ap_low_emit_pool(ap_low *low, const ap_low_item *it);
+
 typedef enum ap_low_step { AP_LOW_STEP_NONE, AP_LOW_STEP_SLICE, AP_LOW_STEP_MASK, AP_LOW_STEP_EXCHANGE } ap_low_step;
 /* What a change of sharding asks for; AP_ERR_BUG unless it is one elementary step. */
 ap_status ap_low_step_kind(ap_low *low, ap_node n, ap_low_step *out);
@@ -242,6 +246,10 @@ void ap_low_call_append(ap_low *low, uint32_t kernel, const ap_low_call *call, u
                         uint32_t nints, const ap_int *ints);
 /* "contract {bk,kn->bn}: f32[8,16] @m[dp,-]" and the like, for `about`. */
 const char *ap_low_about(ap_low *low, const ap_low_item *it);
+
+/* ---- local_panels.c ---- */
+/* Parameters as the products that read them want them; all instructions are there. */
+ap_status ap_low_panels(ap_low *low);
 
 /* ---- local_arena.c ---- */
 /* Lifetimes, offsets, and the final refs. */

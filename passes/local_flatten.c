@@ -190,6 +190,9 @@ static ap_status add_node(walk *w, ap_node id)
         return add_item(w, AP_LOW_CONCAT, id);
     case AP_LOWER_PAD:
         return add_item(w, AP_LOW_PAD, id);
+    case AP_LOWER_POOL:
+        return add_item(w, AP_LOW_POOL, id);
+    case AP_LOWER_CONV:
     case AP_LOWER_NONE:
         break;
     }

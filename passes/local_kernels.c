@@ -48,6 +48,7 @@ static void put_nest(ap_text *t, const ap_nest *n)
 static void put_gemm(ap_text *t, const ap_gemm *g)
 {
     put_int(t, g->dtype);
+    put_int(t, g->panels);
     put_int(t, g->nloops);
     for (int l = 0; l < g->nloops; l++) {
         const int64_t loop[] = {g->extent[l], g->turns[l], g->stride_a[l], g->stride_b[l], g->stride_c[l], g->sum[l]};
@@ -56,6 +57,22 @@ static void put_gemm(ap_text *t, const ap_gemm *g)
     const int64_t tail[] = {g->m,   g->n,   g->k,   g->turns_m, g->turns_n, g->turns_k,
                             g->rsa, g->csa, g->rsb, g->csb,     g->rsc,     g->csc};
     put_ints(t, tail, sizeof tail / sizeof tail[0]);
+}
+
+static void put_pool(ap_text *t, const ap_pooling *p)
+{
+    put_int(t, p->kind);
+    put_int(t, p->nloops);
+    for (int l = 0; l < p->nloops; l++) {
+        const int64_t loop[] = {p->extent[l], p->turns[l], p->from[l], p->to[l]};
+        put_ints(t, loop, sizeof loop / sizeof loop[0]);
+    }
+    for (int d = 0; d < p->ndims; d++) {
+        const ap_pool_dim *m = &p->dim[d];
+        const int64_t dim[] = {m->extent,        m->count,           m->from,      m->to,       m->window.kernel,
+                               m->window.stride, m->window.dilation, m->window.lo, m->window.hi};
+        put_ints(t, dim, sizeof dim / sizeof dim[0]);
+    }
 }
 
 static void put_kernel(ap_text *t, const ap_kernel *k)
@@ -70,6 +87,8 @@ static void put_kernel(ap_text *t, const ap_kernel *k)
     }
     if (k->kind == AP_KERNEL_NEST)
         put_nest(t, &k->nest);
+    else if (k->kind == AP_KERNEL_POOL)
+        put_pool(t, &k->pool);
     else
         put_gemm(t, &k->gemm);
 }

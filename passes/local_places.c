@@ -103,8 +103,26 @@ ap_status ap_low_fresh(ap_low *low, ap_dtype dtype, int n, const int64_t *extent
     return ap_low_new_buffer(low, dtype, count, loc, &out->ref.index);
 }
 
-/* The whole logical tensor of a port, row-major; the offset is where this rank's shard starts. */
-static bool port_place(const ap_low *low, ap_space space, uint32_t index, ap_type t, ap_low_place *out)
+/* Strides of a part's factors in the tensor that it is a part of; where it begins there. */
+static int64_t strides_in_whole(const ap_data_part *part, const ap_shape_info *s, int64_t stride[AP_MAX_FACTORS])
+{
+    int64_t below = 1, start = 0;
+    for (int d = s->rank - 1; d >= 0; d--) {
+        int64_t inner = below;
+        for (int f = s->first[d + 1] - 1; f >= s->first[d]; f--) {
+            stride[f] = inner;
+            inner *= s->logical[f];
+        }
+        start += part->start[d] * below;
+        below *= part->dim[d];
+    }
+    return start;
+}
+
+/* The whole logical tensor of a port, row-major; the offset is where this rank's shard starts. `part`: of which tensor
+ * the value is a part, or NULL. */
+static bool port_place(const ap_low *low, ap_space space, uint32_t index, ap_type t, const ap_data_part *part,
+                       ap_low_place *out)
 {
     ap_type_info info = ap_type_get(low->ctx, t);
     const ap_shape_info *s = ap_shape_get(low->ctx, info.shape);
@@ -115,6 +133,8 @@ static bool port_place(const ap_low *low, ap_space space, uint32_t index, ap_typ
     out->ref.index = index;
     if (!ap_low_extents(low, t, local, count) || !ap_low_compact(s->nfactors, s->logical, out->stride, &elements))
         return false;
+    if (part)
+        out->ref.offset.base = strides_in_whole(part, s, out->stride);
     for (int f = 0; info.sharding && f < s->nfactors; f++) {
         ap_affine start;
         ap_low_shard_start(low, ap_sharding_get(low->ctx, info.sharding), local, f, &start);
@@ -149,10 +169,15 @@ static ap_status param_place(ap_low *low, ap_value v, ap_name name, const ap_dat
 {
     ap_low_value *lv = &low->value[v];
     ap_low_place whole;
-    if (!port_place(low, AP_SPACE_PARAM, 0, ap_value_type(low->m, v), &whole))
+    if (!port_place(low, AP_SPACE_PARAM, 0, ap_value_type(low->m, v), data->part, &whole))
         return ap_low_bug(low, loc, "parameter does not fit its sharding");
     ap_local_param lp = {.data = *data, .loc = loc, .nfactors = lv->nfactors, .offset = whole.ref.offset};
     port_fill(low, name, ap_value_type(low->m, v), &lp.port);
+    if (data->part) {
+        lp.data.part = NULL;
+        lp.port.name = data->part->of;
+        memcpy(lp.port.dim, data->part->dim, sizeof lp.port.dim);
+    }
     memset(out, 0, sizeof *out);
     int64_t count;
     if (!ap_low_compact(lv->nfactors, lv->extent, out->stride, &count) ||
@@ -271,7 +296,7 @@ static ap_status root_place(ap_low *low, ap_value root, ap_low_place *out)
     if (lv->source != AP_LOW_MEMORY)
         return source_place(low, root, out);
     if (vi->kind == AP_VALUE_ARGUMENT) {
-        if (!port_place(low, AP_SPACE_INPUT, vi->index, vi->type, out))
+        if (!port_place(low, AP_SPACE_INPUT, vi->index, vi->type, NULL, out))
             return ap_low_bug(low, 0, "argument does not fit its sharding");
         return AP_OK;
     }
@@ -311,7 +336,7 @@ ap_status ap_low_output(ap_low *low, uint32_t i, ap_low_place *out, uint8_t *out
 {
     const ap_func_info *f = &low->m->funcs.at[low->func];
     ap_type_info info = ap_type_get(low->ctx, f->result[i]);
-    if (!port_place(low, AP_SPACE_OUTPUT, i, f->result[i], out))
+    if (!port_place(low, AP_SPACE_OUTPUT, i, f->result[i], NULL, out))
         return ap_low_bug(low, 0, "function result does not fit its sharding");
     uint8_t split = info.sharding ? ap_sharding_split_mask(ap_sharding_get(low->ctx, info.sharding)) : 0;
     *out_replicated = 0;
@@ -406,7 +431,7 @@ static ap_status try_output(ap_low *low, ap_value root, const ap_low_use *u, ap_
     uint8_t replicated;
     AP_TRY(ap_low_output(low, u->operand, &whole, &replicated));
     bool single = it->kind <= AP_LOW_MASK ? is_only_store(low, ap_low_group_of(low, low->value[root].item), root)
-                                          : it->kind == AP_LOW_CONTRACT;
+                                          : it->kind <= AP_LOW_POOL;
     if (replicated && !single)
         return AP_OK;
     ap_value returned = ap_node_at(low->m, low->items.at[u->item].node)->in[u->operand];
@@ -441,7 +466,7 @@ ap_status ap_low_destination(ap_low *low, ap_value root, ap_low_place *out)
         const ap_low_item *user = &low->items.at[u.item];
         if (user->kind == AP_LOW_RETURN) {
             AP_TRY(try_output(low, root, &u, &rv->place, &done));
-        } else if (user->kind == AP_LOW_CONCAT && it->kind <= AP_LOW_CONTRACT) {
+        } else if (user->kind == AP_LOW_CONCAT && it->kind <= AP_LOW_POOL) {
             ap_low_place whole, part;
             AP_TRY(ap_low_destination(low, ap_low_result(low, user), &whole));
             AP_TRY(ap_low_concat_part(low, user, u.operand, &whole, &part));

@@ -62,6 +62,20 @@ static int64_t price_gemm(const ap_kernel *k, const ap_cluster *c)
                       work_ps(c, flops, (double)peak * c->contract_efficiency));
 }
 
+static int64_t price_pool(const ap_kernel *k, const ap_cluster *c)
+{
+    const ap_pooling *p = &k->pool;
+    int64_t loops = turns(p->extent, 0, p->nloops), from = loops, to = loops, flops = 1;
+    for (int d = 0; d < p->ndims; d++) {
+        from = ap_sat_mul(from, p->dim[d].extent);
+        to = ap_sat_mul(to, p->dim[d].count);
+        flops = ap_sat_mul(flops, p->dim[d].window.kernel);
+    }
+    int64_t bytes = ap_sat_add(ap_sat_mul(from, ap_dtype_bytes(k->operand[0].dtype)),
+                               ap_sat_mul(to, ap_dtype_bytes(k->operand[1].dtype)));
+    return ap_max_i64(ap_cost_memory(c, bytes), work_ps(c, ap_sat_mul(flops, to), (double)c->vector_flops_per_second));
+}
+
 static int64_t price_exchange(const ap_local *p, const ap_exchange *x, const ap_cluster *c)
 {
     const ap_group *g = &p->groups.at[x->group];
@@ -91,6 +105,8 @@ void ap_local_price(ap_local *p, const ap_cluster *c)
             continue;
         }
         const ap_kernel *k = &p->kernels.at[n->kernel];
-        n->picoseconds = k->kind == AP_KERNEL_GEMM ? price_gemm(k, c) : price_nest(k, c);
+        n->picoseconds = k->kind == AP_KERNEL_GEMM   ? price_gemm(k, c)
+                         : k->kind == AP_KERNEL_POOL ? price_pool(k, c)
+                                                     : price_nest(k, c);
     }
 }
