@@ -121,7 +121,7 @@ static void print_gemm(ap_text *t, const ap_kernel *k)
         print_bound(t, g, l, nothing);
         ap_text_addf(t, "; i%d++)\n", l);
     }
-    ap_text_addf(t, "%*saprt_gemm_%s(", 4 * depth, "", ap_dtype_str(g->dtype));
+    ap_text_addf(t, "%*saprt_gemm_%s%s(", 4 * depth, "", g->panels ? "panels_" : "", ap_dtype_str(g->dtype));
     print_turns(t, g->m, g->turns_m);
     ap_text_add(t, ", ");
     print_turns(t, g->n, g->turns_n);
@@ -131,7 +131,10 @@ static void print_gemm(ap_text *t, const ap_kernel *k)
     print_matrix(t, 'a', g, g->stride_a);
     ap_text_addf(t, ", %" PRId64 ", %" PRId64 ", ", g->rsa, g->csa);
     print_matrix(t, 'b', g, g->stride_b);
-    ap_text_addf(t, ", %" PRId64 ", %" PRId64 ", ", g->rsb, g->csb);
+    if (g->panels)
+        ap_text_add(t, ", ");
+    else
+        ap_text_addf(t, ", %" PRId64 ", %" PRId64 ", ", g->rsb, g->csb);
     if (nothing)
         ap_text_add(t, "0");
     else

@@ -16,6 +16,10 @@ static const char *const exchange_constant[AP_EXCHANGE_KIND_COUNT] = {
     [AP_EXCHANGE_ALL_REDUCE] = "APRT_ALL_REDUCE",
     [AP_EXCHANGE_ALL_TO_ALL] = "APRT_ALL_TO_ALL",
 };
+static const char *const store_constant[AP_STORE_COUNT] = {
+    [AP_STORE_PLAIN] = "APRT_PLAIN",
+    [AP_STORE_PANELS] = "APRT_PANELS",
+};
 static const char *const fold_constant[AP_PARTIAL_COUNT] = {
     [AP_PARTIAL_SUM] = "APRT_FOLD_SUM",
     [AP_PARTIAL_MAX] = "APRT_FOLD_MAX",
@@ -86,7 +90,7 @@ static void print_params(const ap_emit *e, ap_text *t)
         print_list(t, p->naxes, q->offset.step);
         ap_text_addf(t, "}, %" PRId64 ", %" PRId64, q->byte_offset, q->bytes);
         print_counts(e, t, q->ncounts, q->count);
-        ap_text_add(t, "},\n");
+        ap_text_addf(t, ", %s, %" PRId64 ", %" PRId64 "},\n", store_constant[q->store.kind], q->store.k, q->store.n);
     }
     ap_text_add(t, "};\n");
 }

@@ -189,6 +189,11 @@ static ap_status parse_param(local_parser *lp)
     AP_TRY(parse_affine(lp, false, &w.offset));
     AP_TRY(parse_count(l, "at", &w.byte_offset));
     AP_TRY(parse_count(l, "bytes", &w.bytes));
+    if (ap_lex_accept_word(l, "panels")) {
+        int64_t kn[2];
+        AP_TRY(parse_exact_list(l, "extents", 2, kn));
+        w.store = (ap_store){AP_STORE_PANELS, kn[0], kn[1]};
+    }
     if (ap_lex_accept_word(l, "data")) {
         AP_TRY(ap_parse_data_in_parens(l, &raw));
         AP_TRY(ap_parse_data_finish(l, &raw, w.port.dtype, port_count(&w.port), &w.data));

@@ -227,6 +227,26 @@ static void check_call_by_rank(verifier *v, const ap_instr *in, const ap_kernel 
     }
 }
 
+/* A parameter in panels is read as B of products that take panels of its size, and these read nothing else. */
+static bool panels_match(const ap_local *p, const ap_instr *in, const ap_kernel *k)
+{
+    for (uint32_t i = 0; i < in->nrefs; i++) {
+        const ap_ref *r = &in->ref[i];
+        bool wanted = k && k->kind == AP_KERNEL_GEMM && k->gemm.panels && i == 1;
+        const ap_local_param *w =
+            r->space == AP_SPACE_PARAM && r->index < p->params.len ? &p->params.at[r->index] : NULL;
+        if (wanted != (w && w->store.kind == AP_STORE_PANELS))
+            return false;
+        if (!wanted)
+            continue;
+        int64_t size = ap_sat_mul(w->store.k, w->store.n);
+        bool whole = affine_is_plain(&r->offset) && (size ? r->offset.base % size == 0 : r->offset.base == 0);
+        if (!whole || w->store.k != k->gemm.k || w->store.n != k->gemm.n)
+            return false;
+    }
+    return true;
+}
+
 static void check_call(verifier *v, const ap_instr *in)
 {
     const ap_local *p = v->p;
@@ -241,6 +261,10 @@ static void check_call(verifier *v, const ap_instr *in)
     if (in->nrefs != k->noperands || in->nints != k->nints) {
         complain(v, "%" PRIu32 " operands and %" PRIu32 " ints for a kernel with %" PRIu32 " and %" PRIu32, in->nrefs,
                  in->nints, k->noperands, k->nints);
+        return;
+    }
+    if (!panels_match(p, in, k)) {
+        complain(v, "a parameter in panels is no operand for this kernel, or another one is none");
         return;
     }
     for (uint32_t i = 0; i < in->nints; i++)
@@ -393,6 +417,10 @@ static void check_exchange(verifier *v, const ap_instr *in)
         complain(v, "a count is of no dimension or over no axis");
         return;
     }
+    if (!panels_match(v->p, in, NULL)) {
+        complain(v, "it reads a parameter that is stored in panels");
+        return;
+    }
     int32_t size = v->p->groups.at[x->group].size;
     if (x->ncounts && size > MAX_COUNTED) {
         complain(v, "counts in a group of more than %d ranks", MAX_COUNTED);
@@ -478,6 +506,23 @@ static void check_param_data(verifier *v, const ap_local_param *w)
         complain(v, "it has %" PRIu64 " bytes of data, its shape needs %" PRId64, w->data.size, want);
 }
 
+/* The last factors of the box make n columns, those before them k rows. */
+static bool store_fits(const ap_local_param *w)
+{
+    const int64_t want[2] = {w->store.n, w->store.k};
+    int f = w->nfactors;
+    if (w->store.kind != AP_STORE_PANELS)
+        return w->store.kind == AP_STORE_PLAIN;
+    for (int i = 0; i < 2; i++) {
+        int64_t have = 1;
+        while (f > 0 && have != want[i])
+            have = ap_sat_mul(have, w->extent[--f]);
+        if (have != want[i])
+            return false;
+    }
+    return w->ncounts == 0;
+}
+
 /* The box that a rank reads lies in the logical tensor; its copy lies in the parameter space, by itself. */
 static void check_param(verifier *v, uint32_t id)
 {
@@ -500,6 +545,8 @@ static void check_param(verifier *v, uint32_t id)
         complain(v, "its box is not of %" PRId64 " bytes", w->bytes);
         return;
     }
+    if (!store_fits(w))
+        complain(v, "its box does not end in a matrix of %" PRId64 " x %" PRId64, w->store.k, w->store.n);
     for (int32_t rank = 0; rank < p->nranks && box.any; rank++) {
         int64_t first, last;
         ap_reach here = {.any = true};

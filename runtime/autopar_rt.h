@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 /* Raised when tables or functions change their meaning; aprt_open refuses a program made for another one. */
-#define APRT_ABI 2u
+#define APRT_ABI 3u
 
 /* All that this file declares is seen outside of a shared library; the rest of the runtime is hidden. */
 #pragma GCC visibility push(default)
@@ -326,6 +326,13 @@ typedef struct aprt_port {
     int64_t dim[APRT_MAX_RANK];
 } aprt_port;
 
+/* How a parameter's copy lies in memory; the bytes are those of the box in any case.
+ *
+ *   PLAIN   the box, row-major
+ *   PANELS  the last dimensions of the box are a matrix of k x n, for products. It lies in panels of columns, each k rows
+ *           of the panel's width, the last one as wide as what is left. The width is the runtime's own. */
+typedef enum aprt_store { APRT_PLAIN, APRT_PANELS } aprt_store;
+
 /* A rank's part of a parameter: a box of the logical tensor (in elements), kept compactly at byte_offset. What its
  * counts leave out is not there, and its place stays as it is. */
 typedef struct aprt_param {
@@ -336,6 +343,8 @@ typedef struct aprt_param {
     int64_t byte_offset, bytes;
     int32_t ncounts;
     const aprt_count *count;
+    aprt_store store;
+    int64_t k, n; /* PANELS; no counts then */
 } aprt_param;
 
 /* Disjoint lists of ranks, `size` each; every rank is in exactly one. */
@@ -460,6 +469,12 @@ void aprt_gemm_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa,
                    int64_t rsb, int64_t csb, int beta, float *c, int64_t rsc);
 void aprt_gemm_f64(int64_t m, int64_t n, int64_t k, const double *a, int64_t rsa, int64_t csa, const double *b,
                    int64_t rsb, int64_t csb, int beta, double *c, int64_t rsc);
+
+/* The same for a B in panels, as a parameter is stored (aprt_store). */
+void aprt_gemm_panels_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b,
+                          int beta, float *c, int64_t rsc);
+void aprt_gemm_panels_f64(int64_t m, int64_t n, int64_t k, const double *a, int64_t rsa, int64_t csa, const double *b,
+                          int beta, double *c, int64_t rsc);
 
 /* ---- tensors in files ---- */
 typedef struct aprt_failure {

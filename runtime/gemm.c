@@ -44,22 +44,38 @@ LOOPS(float, f32, fmaf)
 LOOPS(double, f64, fma)
 #undef LOOPS
 
-#ifdef __x86_64__
-#define VARIANT(name)                                                                                                  \
+#define LOOPS_PANELS(T, s)                                                                                             \
+    static void loops_panels_##s(APRT_GEMM_PANELS_ARGS(T))                                                             \
     {                                                                                                                  \
-#name, aprt_gemm_##name##_f32, aprt_gemm_##name##_f64                                                          \
+        enum { PANEL = LOOPS_PANEL_BYTES / sizeof(T) };                                                                \
+        for (int64_t j = 0; j < n; j += PANEL) {                                                                       \
+            const int64_t w = n - j < PANEL ? n - j : PANEL;                                                           \
+            loops_##s(m, w, k, a, rsa, csa, b + j * k, w, 1, beta, c + j, rsc);                                        \
+        }                                                                                                              \
+    }
+enum { LOOPS_PANEL_BYTES = 64 };
+LOOPS_PANELS(float, f32)
+LOOPS_PANELS(double, f64)
+#undef LOOPS_PANELS
+
+#define LOOPS_VARIANT(name)                                                                                            \
+    {                                                                                                                  \
+        name, loops_f32, loops_f64, loops_panels_f32, loops_panels_f64, LOOPS_PANEL_BYTES                              \
+    }
+#ifdef __x86_64__
+#define VARIANT(name, bytes)                                                                                           \
+    {                                                                                                                  \
+#name, aprt_gemm_##name##_f32, aprt_gemm_##name##_f64, aprt_gemm_panels_##name##_f32,                          \
+            aprt_gemm_panels_##name##_f64, bytes                                                                       \
     }
 #else
-#define VARIANT(name)                                                                                                  \
-    {                                                                                                                  \
-#name, loops_f32, loops_f64                                                                                    \
-    }
+#define VARIANT(name, bytes) LOOPS_VARIANT(#name)
 #endif
 
 static const aprt_gemm_variant variants[APRT_GEMM_ISAS] = {
-    [APRT_GEMM_PORTABLE] = {"portable", loops_f32, loops_f64},
-    [APRT_GEMM_AVX2] = VARIANT(avx2),
-    [APRT_GEMM_AVX512] = VARIANT(avx512),
+    [APRT_GEMM_PORTABLE] = LOOPS_VARIANT("portable"),
+    [APRT_GEMM_AVX2] = VARIANT(avx2, 64),
+    [APRT_GEMM_AVX512] = VARIANT(avx512, 128),
 };
 
 const aprt_gemm_variant *aprt_gemm_get(aprt_gemm_isa isa)
@@ -96,4 +112,21 @@ void aprt_gemm_f64(APRT_GEMM_ARGS(double))
 {
     if (m > 0 && n > 0)
         best()->f64(m, n, k, a, rsa, csa, b, rsb, csb, beta, c, rsc);
+}
+
+int64_t aprt_gemm_panel(int32_t dtype)
+{
+    return best()->panel_bytes / aprt_dtype_bytes(dtype);
+}
+
+void aprt_gemm_panels_f32(APRT_GEMM_PANELS_ARGS(float))
+{
+    if (m > 0 && n > 0)
+        best()->panels_f32(m, n, k, a, rsa, csa, b, beta, c, rsc);
+}
+
+void aprt_gemm_panels_f64(APRT_GEMM_PANELS_ARGS(double))
+{
+    if (m > 0 && n > 0)
+        best()->panels_f64(m, n, k, a, rsa, csa, b, beta, c, rsc);
 }

@@ -44,7 +44,7 @@ enum {
 #define ALL_ROWS(X) EIGHT(X) X(8) X(9) X(10) X(11) X(12) X(13)
 #endif
 
-enum { NAME(WIDTH) = 1536 / (int)sizeof(T), NAME(LINE) = 64 / (int)sizeof(T) };
+enum { NAME(WIDTH) = 1536 / (int)sizeof(T), NAME(LINE) = 64 / (int)sizeof(T), NAME(PANEL) = 2 * LANES };
 
 /* Where a tile's part of B is, and what to do with it. */
 typedef struct NAME(panel) {
@@ -409,6 +409,52 @@ TARGET static void NAME(block)(int64_t m, int64_t nc, int64_t kc, const T *a, in
     }
 }
 
+/* C[m, count panels] += A[m, kc] B: B is `count` panels of two vectors, `step` elements apart. The first strip reads
+ * them from memory, the others find them in the second-level cache. */
+TARGET static void NAME(panels_block)(int64_t m, int64_t count, int64_t kc, const T *a, int64_t rsa, int64_t csa,
+                                      const T *b, int64_t step, bool add, T *c, int64_t rsc)
+{
+    _Alignas(64) T copy_a[((ROWS + 3) & ~3) * STRIDE];
+    const int64_t strips = NAME(pieces)(m, ROWS), least = m / strips, rest = m % strips;
+    for (int64_t s = 0, i = 0, rows; s < strips; s++, i += rows) {
+        rows = least + (s < rest);
+        NAME(copy_strip)(a + i * rsa, rsa, csa, rows, m - i, kc, copy_a);
+        NAME(tile_fn) *fn = s == 0 ? NAME(tiles_far)[rows][1] : NAME(tiles_near)[rows][1];
+        for (int64_t t = 0; t < count; t++) {
+            NAME(panel) p = {.b = b + t * step, .ld = NAME(PANEL)};
+            if (t + 1 < count)
+                NAME(fetch)(c + i * rsc + (t + 1) * NAME(PANEL), rsc, rows, NAME(PANEL));
+            else if (s + 1 < strips)
+                NAME(fetch)(c + (i + rows) * rsc, rsc, least + (s + 1 < rest), NAME(PANEL));
+            NAME(plan_fetch)(&p, s + 1 < strips ? a + (i + rows) * rsa : a, rsa, csa, kc, t);
+            fn(kc, copy_a, &p, add, c + i * rsc + t * NAME(PANEL), rsc, NAME(PANEL));
+        }
+    }
+}
+
+/* A row of C from `count` adjacent panels of k rows each, their sums side by side. */
+TARGET static inline __attribute__((always_inline)) void NAME(row_panels)(const int count, int64_t k, const T *a,
+                                                                          int64_t csa, const T *b, bool add, T *c)
+{
+    for (int64_t l0 = 0; l0 < k; l0 += DEPTH) {
+        const int64_t end = k - l0 < DEPTH ? k : l0 + DEPTH;
+        V sum[8];
+        for (int v = 0; v < 2 * count; v++)
+            sum[v] = ZERO;
+        for (int64_t l = l0; l < end; l++) {
+            const V x = SET(a[l * csa]);
+            const T *row = b + l * NAME(PANEL);
+            for (int v = 0; v < 2 * count; v++)
+                sum[v] = FMA(x, LOAD(row + v / 2 * k * NAME(PANEL) + v % 2 * LANES), sum[v]);
+        }
+        for (int v = 0; v < 2 * count; v++) {
+            if (add || l0 > 0)
+                sum[v] = LOAD(c + v * LANES) + sum[v];
+            STORE(c + v * LANES, sum[v]);
+        }
+    }
+}
+
 /* A column of C: its transpose is a row, made beside it. */
 TARGET static void NAME(column)(int64_t m, int64_t k, const T *a, int64_t rsa, int64_t csa, const T *b, int64_t rsb,
                                 int beta, T *c, int64_t rsc)
@@ -453,4 +499,36 @@ TARGET void NAME(aprt_gemm)(APRT_GEMM_ARGS(T))
         (m, nc, k - l < DEPTH ? k - l : DEPTH, a + l * csa, rsa, csa, b + l * rsb + j * csb, rsb, csb, beta || l > 0,
          c + j, rsc);
     }
+}
+
+/* B in panels (autopar_rt.h) of two vectors. The last columns, fewer than that, are a matrix of their own. */
+TARGET void NAME(aprt_gemm_panels)(APRT_GEMM_PANELS_ARGS(T))
+{
+    const int64_t whole = n / NAME(PANEL), rest = n % NAME(PANEL), step = k * NAME(PANEL);
+    const int64_t nblocks = NAME(pieces)(whole, NAME(WIDTH) / NAME(PANEL));
+    if (k <= 0) {
+        if (!beta)
+            NAME(zero)(m, n, c, rsc);
+        return;
+    }
+    for (int64_t t = 0; m == 1 && t < whole;) {
+        const int64_t count = whole - t >= 4 ? 4 : whole - t >= 2 ? 2 : 1;
+        if (count == 4)
+            NAME(row_panels)(4, k, a, csa, b + t * step, beta, c + t * NAME(PANEL));
+        else if (count == 2)
+            NAME(row_panels)(2, k, a, csa, b + t * step, beta, c + t * NAME(PANEL));
+        else
+            NAME(row_panels)(1, k, a, csa, b + t * step, beta, c + t * NAME(PANEL));
+        t += count;
+    }
+    for (int64_t jb = 0; m > 1 && jb < nblocks; jb++) {
+        const int64_t t = NAME(piece)(whole, nblocks, jb), end = NAME(piece)(whole, nblocks, jb + 1);
+        for (int64_t l = 0; l < k; l += DEPTH)
+            NAME(panels_block)
+        (m, end - t, k - l < DEPTH ? k - l : DEPTH, a + l * csa, rsa, csa, b + t * step + l * NAME(PANEL), step,
+         beta || l > 0, c + t * NAME(PANEL), rsc);
+    }
+    if (rest)
+        NAME(aprt_gemm)
+    (m, rest, k, a, rsa, csa, b + whole * step, rest, 1, beta, c + whole * NAME(PANEL), rsc);
 }

@@ -3,6 +3,7 @@
  * Reading parameters from a safetensors file: eight bytes with the length of a JSON header, the header, the data. The
  * file is mapped; nothing in it is believed before it is checked. Each device copies the box that is its part, and the
  * pages are given back at once, so that a model needs its parameters once in memory and not twice. */
+#include "gemm_internal.h"
 #include "internal.h"
 
 #include <cJSON.h>
@@ -213,6 +214,49 @@ static bool box_fits(const aprt_param *p, const int64_t *extent, int64_t offset,
     return last < elements && bytes <= p->bytes;
 }
 
+/* ---- panels ---- */
+
+typedef struct panel_job {
+    const char *src;
+    char *dst;
+    int64_t n, k, width;
+    int32_t size;
+} panel_job;
+
+/* Elements b, b+1, ... of the matrices, row-major, from src[a], src[a + sa], ... to the panels of their columns. */
+static void to_panels(void *user, int64_t a, int64_t b, int64_t sa, int64_t sb, int64_t count)
+{
+    const panel_job *job = user;
+    (void)sb;
+    while (count > 0) {
+        int64_t row = b / job->n, j = b % job->n, first = j / job->width * job->width;
+        int64_t width = job->n - first < job->width ? job->n - first : job->width;
+        int64_t some = first + width - j < count ? first + width - j : count;
+        int64_t to = row / job->k * job->k * job->n + first * job->k + row % job->k * width + j - first;
+        const char *src = job->src + a * job->size;
+        char *dst = job->dst + to * job->size;
+        if (sa == 1)
+            memcpy(dst, src, (size_t)(some * job->size));
+        else if (job->size == 4)
+            for (int64_t i = 0; i < some; i++)
+                memcpy(dst + 4 * i, src + 4 * i * sa, 4);
+        else
+            for (int64_t i = 0; i < some; i++)
+                memcpy(dst + 8 * i, src + 8 * i * sa, 8);
+        a += some * sa;
+        b += some;
+        count -= some;
+    }
+}
+
+/* Panels of products' own element types, f32 and f64, that fill the box. */
+static bool panels_fit(const aprt_param *p, int64_t count)
+{
+    int64_t size;
+    return (p->port.dtype == APRT_F32 || p->port.dtype == APRT_F64) && p->ncounts == 0 && p->k >= 0 && p->n >= 0 &&
+           aprt_mul(p->k, p->n, &size) && (size ? count % size == 0 : count == 0);
+}
+
 static void drop_pages(const void *from, int64_t bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), a = (uintptr_t)from, b = a + (uintptr_t)bytes;
@@ -239,7 +283,11 @@ int aprt_weights_load(const aprt_weights *w, const aprt_param *p, const int64_t 
     for (int32_t d = 0; d < p->ndims; d++)
         extent[d] = p->extent[d];
     aprt_counts_apply(p->ncounts, p->count, coordinate, 0, extent);
-    if (!box_fits(p, extent, offset, (e->end - e->begin) / size, param_bytes))
+    int64_t count = 1;
+    for (int32_t d = 0; d < p->ndims; d++)
+        count *= extent[d];
+    if (!box_fits(p, extent, offset, (e->end - e->begin) / size, param_bytes) ||
+        (p->store == APRT_PANELS && !panels_fit(p, count)))
         return aprt_fail(why, APRT_ERR_BUG, "tensor \"%.100s\": a part is outside the whole", p->port.name);
     for (int32_t d = p->ndims; d-- > 0;) {
         compact[d] = stride;
@@ -248,7 +296,13 @@ int aprt_weights_load(const aprt_weights *w, const aprt_param *p, const int64_t 
     aprt_box box;
     aprt_box_make(&box, p->ndims, extent, p->stride, compact);
     const uint8_t *data = w->map + w->data + e->begin;
-    aprt_box_copy(&box, 0, aprt_box_count(&box), size, data + offset * size, param + p->byte_offset);
+    panel_job job = {(const char *)data + offset * size, param + p->byte_offset, p->n, p->k, 0, size};
+    if (p->store == APRT_PANELS) {
+        job.width = aprt_gemm_panel(p->port.dtype);
+        aprt_box_walk(&box, 0, aprt_box_count(&box), to_panels, &job);
+    } else {
+        aprt_box_copy(&box, 0, aprt_box_count(&box), size, job.src, job.dst);
+    }
     drop_pages(data, e->end - e->begin);
     return APRT_OK;
 }

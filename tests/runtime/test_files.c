@@ -222,7 +222,8 @@ static int no_work(aprt_device *d)
 }
 
 static const aprt_port output = {"y", APRT_F32, 1, {6}};
-static const aprt_param params[] = {{{"w", APRT_F32, 2, {4, 3}}, 2, {2, 3}, {3, 1}, {3, {0}}, 0, 24, 0, NULL}};
+static const aprt_param params[] = {
+    {{"w", APRT_F32, 2, {4, 3}}, 2, {2, 3}, {3, 1}, {3, {0}}, 0, 24, 0, NULL, APRT_PLAIN, 0, 0}};
 
 static int open_with(const void *bytes, size_t size, float *y, char *text)
 {

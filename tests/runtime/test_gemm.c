@@ -72,19 +72,31 @@ static matrix layout(uint64_t *state, int kind, int64_t rows, int64_t cols)
                 c[i * rsc + j] = total;                                                                                \
             }                                                                                                          \
     }                                                                                                                  \
+    /* B in panels: columns j0 ... j0+w of all rows, one panel after the other. */                                     \
+    static T *panels_##s(int isa, matrix mb, const T *b)                                                               \
+    {                                                                                                                  \
+        int64_t width = aprt_gemm_get(isa)->panel_bytes / (int64_t)sizeof(T), at = 0;                                  \
+        T *p = malloc((size_t)(mb.rows * mb.cols + !mb.rows) * sizeof(T));                                             \
+        for (int64_t j0 = 0; j0 < mb.cols; j0 += width)                                                                \
+            for (int64_t l = 0; l < mb.rows; l++)                                                                      \
+                for (int64_t j = j0; j < mb.cols && j < j0 + width; j++)                                               \
+                    p[at++] = b[l * mb.rs + j * mb.cs];                                                                \
+        return p;                                                                                                      \
+    }                                                                                                                  \
     static void compare_##s(uint64_t *state, int isa, int64_t m, int64_t n, int64_t k, int ka, int kb, int beta,       \
                             T special)                                                                                 \
     {                                                                                                                  \
         matrix ma = layout(state, ka, m, k), mb = layout(state, kb, k, n);                                             \
         int64_t rsc = n + (below(state, 2) ? below(state, 40) : 0), count = (m - 1) * rsc + n, at = below(state, 5);   \
         T *a = numbers_##s(state, ma.count), *b = numbers_##s(state, mb.count), *c = numbers_##s(state, at + count);   \
-        T *want = malloc((size_t)count * sizeof(T));                                                                   \
+        T *want = malloc((size_t)count * sizeof(T)), *old = malloc((size_t)count * sizeof(T));                         \
         if (special != 0 && k > 0) {                                                                                   \
             a[below(state, ma.count)] = special;                                                                       \
             b[below(state, mb.count)] = -special;                                                                      \
             c[at + below(state, count)] = special;                                                                     \
         }                                                                                                              \
         memcpy(want, c + at, (size_t)count * sizeof(T));                                                               \
+        memcpy(old, want, (size_t)count * sizeof(T));                                                                  \
         chain_##s(ma, a, mb, b, beta, want, rsc);                                                                      \
         aprt_gemm_get(isa)->s(m, n, k, a, ma.rs, ma.cs, b, mb.rs, mb.cs, beta, c + at, rsc);                           \
         for (int64_t i = 0; i < count; i++)                                                                            \
@@ -92,6 +104,16 @@ static matrix layout(uint64_t *state, int kind, int64_t rows, int64_t cols)
                 fail_msg("%s " #s " %lldx%lldx%lld, layouts %d %d, beta %d: element %lld is %a, not %a",               \
                          aprt_gemm_get(isa)->name, (long long)m, (long long)n, (long long)k, ka, kb, beta,             \
                          (long long)i, (double)c[at + i], (double)want[i]);                                            \
+        T *p = panels_##s(isa, mb, b);                                                                                 \
+        memcpy(c + at, old, (size_t)count * sizeof(T));                                                                \
+        aprt_gemm_get(isa)->panels_##s(m, n, k, a, ma.rs, ma.cs, p, beta, c + at, rsc);                                \
+        for (int64_t i = 0; i < count; i++)                                                                            \
+            if (!same_##s(c[at + i], want[i]))                                                                         \
+                fail_msg("%s " #s " in panels %lldx%lldx%lld, layout %d, beta %d: element %lld is %a, not %a",         \
+                         aprt_gemm_get(isa)->name, (long long)m, (long long)n, (long long)k, ka, beta, (long long)i,   \
+                         (double)c[at + i], (double)want[i]);                                                          \
+        free(p);                                                                                                       \
+        free(old);                                                                                                     \
         free(a);                                                                                                       \
         free(b);                                                                                                       \
         free(c);                                                                                                       \
