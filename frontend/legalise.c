@@ -196,6 +196,21 @@ int ap_attr_ints(ap_legal *l, const char *name, int64_t *out, int max)
     return (int)a->n_ints;
 }
 
+int ap_attr_floats(ap_legal *l, const char *name, float *out, int max)
+{
+    const Onnx__AttributeProto *a =
+        attribute(l, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOATS, "a list of floats");
+    if (!a)
+        return -1;
+    if (a->n_floats > (size_t)max) {
+        ap_refuse(l, "attribute %s has %zu entries, at most %d are possible", name, a->n_floats, max);
+        return 0;
+    }
+    for (size_t i = 0; i < a->n_floats; i++)
+        out[i] = a->floats[i];
+    return (int)a->n_floats;
+}
+
 /* An attribute that nobody reads could change the meaning of the node. */
 static void check_attributes(ap_legal *l)
 {

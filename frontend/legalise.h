@@ -72,6 +72,7 @@ const char *ap_attr_str(ap_legal *l, const char *name, const char *otherwise);
 bool ap_has_attr(const ap_legal *l, const char *name);
 /* AP_NONE-like -1 when absent; else the number of integers, at most `max`. */
 int ap_attr_ints(ap_legal *l, const char *name, int64_t *out, int max);
+int ap_attr_floats(ap_legal *l, const char *name, float *out, int max);
 
 /* ---- types ---- */
 typedef struct ap_dims {
@@ -145,7 +146,7 @@ ap_status ap_legalise(ap_legal *l);
     X(trilu) X(matmul) X(fused_matmul) X(gemm) X(einsum) X(softmax) X(layer_norm) X(rms_norm) X(skip_layer_norm) \
     X(reduce) X(arg) X(reshape) X(transpose) X(squeeze) X(unsqueeze) X(flatten) X(expand) X(tile) X(concat) X(split) \
     X(slice) X(gather) X(gather_elements) X(pad) X(cumsum) X(space_depth) X(attention) X(rotary) X(ort_attention) \
-    X(multi_head_attention) X(ort_rotary) X(embed_layer_norm) X(batch_norm) X(gather_nd) X(conv) X(global_pool)
+    X(multi_head_attention) X(ort_rotary) X(embed_layer_norm) X(batch_norm) X(gather_nd) X(conv) X(conv_transpose) X(fused_conv) X(global_pool)
 /* clang-format on */
 #define X(name) ap_lower_fn ap_lower_##name;
 AP_LOWERINGS(X)

@@ -26,6 +26,17 @@ static void key_of(const ap_module *m, const ap_node_info *n, ap_text *key)
         ap_spec_str(n->u.reduce.spec, spec);
         ap_text_addf(key, "%s %d", spec, (int)n->u.reduce.kind);
         break;
+    case AP_OP_SCATTER:
+        ap_spec_str(n->u.scatter.spec, spec);
+        ap_text_addf(key, "%s %d", spec, (int)n->u.scatter.kind);
+        break;
+    case AP_OP_INDEX:
+        ap_text_addf(key, "%lld", (long long)n->u.index.limit);
+        break;
+    case AP_OP_CUMULATE:
+        ap_text_addf(key, "%d %d %d %d", n->u.cumulate.dim, (int)n->u.cumulate.kind, n->u.cumulate.exclusive,
+                     n->u.cumulate.reverse);
+        break;
     case AP_OP_SLICE:
         for (int f = 0; f < ap_value_shape(m, n->in[0])->nfactors; f++) {
             ap_range r = n->u.slice->range[f];

@@ -197,6 +197,27 @@ static void freeze_letters_of_one_side(ap_refine *r, const ap_node_info *n, cons
     }
 }
 
+/* The letter that neither indices nor updates have. */
+static void freeze_indexed(ap_refine *r, const ap_node_info *n, const ap_spec *spec)
+{
+    for (int k = 0; k < spec->operand[0].nletters; k++) {
+        char c = spec->operand[0].letter[k];
+        if (dim_of_letter(&spec->operand[1], c) < 0 && dim_of_letter(&spec->operand[2], c) < 0)
+            freeze_dim(r, n->in[0], dim_of_letter(&spec->operand[0], c));
+    }
+}
+
+/* Equal dimensions but for one, which stays whole in operand and result. */
+static void unify_along(ap_refine *r, const ap_node_info *n, ap_value out, int dim)
+{
+    int rank = ap_value_shape(r->m, out)->rank;
+    for (int d = 0; d < rank; d++)
+        if (d != dim)
+            same_dim(r, n->in[0], d, out, d);
+    freeze_dim(r, n->in[0], dim);
+    freeze_dim(r, out, dim);
+}
+
 static void unify_composite(ap_refine *r, const ap_node_info *n)
 {
     const ap_block_info *body = ap_block_at(r->m, n->body);
@@ -223,6 +244,20 @@ static void unify_node(ap_refine *r, ap_node id)
         unify_spec(r, n, n->u.reduce.spec);
         if (n->u.reduce.kind == AP_REDUCE_ARGMAX || n->u.reduce.kind == AP_REDUCE_ARGMIN)
             freeze_letters_of_one_side(r, n, n->u.reduce.spec);
+        break;
+    case AP_OP_SCATTER: /* rows may be split, but not cut: an index addresses all of them */
+        unify_spec(r, n, n->u.scatter.spec);
+        freeze_indexed(r, n, n->u.scatter.spec);
+        break;
+    case AP_OP_TOPK:
+        for (uint32_t i = 0; i < n->nout; i++)
+            unify_along(r, n, n->out[i], n->u.topk.dim);
+        break;
+    case AP_OP_CUMULATE:
+        unify_along(r, n, n->out[0], n->u.cumulate.dim);
+        break;
+    case AP_OP_INDEX:
+        unify_pointwise(r, n);
         break;
     case AP_OP_IOTA:
         freeze_dim(r, n->out[0], n->u.iota.dim);
