@@ -45,6 +45,9 @@ void ap_emit_find_apart(ap_emit *e);
 int64_t ap_emit_nest_scratch(const ap_kernel *k);
 bool ap_emit_nest_checks(const ap_kernel *k); /* may find an index out of range */
 void ap_emit_nest(const ap_emit *e, ap_text *t, const ap_kernel *k);
+/* ---- c_pool.c ---- */
+void ap_emit_pool(const ap_emit *e, ap_text *t, const ap_kernel *k);
+
 /* Name of operand i of a kernel: x0, x1, ... for those that are read, y0, ... for those written; GEMM: a, b, c. */
 void ap_emit_operand(ap_text *t, const ap_kernel *k, uint32_t i);
 ap_status ap_emit_kernels(ap_emit *e);

@@ -1,0 +1,517 @@
+/* Pools as C. One loop or one windowed dimension, that along which memory is walked by ones, is the *lane*: the
+ * innermost loop, which the compiler turns into vector code.
+ *
+ *     for loops, for windows of the other dimensions {
+ *         whole windows      for lane { y = op(op(x[a], x[b]), x[c]) ... }       all places of the window written out
+ *         cut windows        for lane blocks { acc[] = start; for places { for lane { acc[] = op(acc[], x[]) } } }
+ *     }
+ *
+ * A windowed lane has windows that are cut at its ends; these are folded one by one. */
+#include "backend/emit.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK = 64, MOST_PLACES = 32, LONG_SUM = 4096, NO_LANE = -1 };
+
+typedef struct pool {
+    const ap_emit *e;
+    ap_text *t;
+    const ap_kernel *k;
+    const ap_pooling *p;
+    int depth;
+    int lane_loop, lane_dim; /* NO_LANE: not this kind */
+    const char *acc;         /* type of what is folded into */
+} pool;
+
+static void line(pool *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void line(pool *w, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    ap_text_addf(w->t, "%*s%s\n", 4 * w->depth, "", text);
+}
+
+static void open_block(pool *w, const char *head)
+{
+    line(w, "%s {", head);
+    w->depth++;
+}
+
+static void close_block(pool *w)
+{
+    w->depth--;
+    line(w, "}");
+}
+
+static bool is_max(const pool *w)
+{
+    return w->p->kind == AP_POOL_MAX || w->p->kind == AP_POOL_ARGMAX;
+}
+
+static int64_t places(const pool *w)
+{
+    int64_t n = 1;
+    for (int d = 0; d < w->p->ndims; d++)
+        n = ap_sat_mul(n, w->p->dim[d].window.kernel);
+    return n;
+}
+
+static const char *acc_type(const pool *w)
+{
+    ap_dtype t = w->k->operand[0].dtype;
+    if (is_max(w) || (ap_dtype_is_float(t) && places(w) <= LONG_SUM))
+        return ap_emit_register(t);
+    return ap_dtype_is_float(t) ? "double" : "uint64_t";
+}
+
+/* ---- lanes ---- */
+
+static void choose_lane(pool *w)
+{
+    const ap_pooling *p = w->p;
+    int best = 0;
+    w->lane_loop = w->lane_dim = NO_LANE;
+    for (int l = 0; l < p->nloops && p->kind != AP_POOL_ARGMAX; l++) {
+        int score = p->extent[l] < 4 ? 0 : 4 * (p->to[l] == 1) + 2 * (p->from[l] == 1);
+        if (score > best) {
+            best = score;
+            w->lane_loop = l;
+        }
+    }
+    for (int d = 0; d < p->ndims && p->kind != AP_POOL_ARGMAX; d++) {
+        const ap_pool_dim *m = &p->dim[d];
+        int score = m->count < 4 ? 0 : 4 * (m->to == 1) + (m->from == 1);
+        if (score > best) {
+            best = score;
+            w->lane_dim = d;
+            w->lane_loop = NO_LANE;
+        }
+    }
+}
+
+/* Windows [*first, *end) of a dimension are whole. */
+static void whole_windows(const ap_pool_dim *m, int64_t *first, int64_t *end)
+{
+    const ap_window *w = &m->window;
+    int64_t last = m->extent - 1 - (w->kernel - 1) * w->dilation + w->lo;
+    *first = ap_min_i64(m->count, (w->lo + w->stride - 1) / w->stride);
+    *end = last < 0 ? *first : ap_max_i64(*first, ap_min_i64(m->count, last / w->stride + 1));
+}
+
+static bool is_never_cut(const ap_pool_dim *m)
+{
+    int64_t first, end;
+    whole_windows(m, &first, &end);
+    return first == 0 && end == m->count;
+}
+
+/* ---- expressions ---- */
+
+static void add_term(ap_text *t, int64_t factor, char name, int number)
+{
+    if (factor)
+        ap_text_addf(t, " + %" PRId64 "*%c%d", factor, name, number);
+}
+
+static const char *strides_text(const pool *w, bool result)
+{
+    ap_text t;
+    ap_text_init(&t, &w->e->ctx->scratch);
+    for (int l = 0; l < w->p->nloops; l++)
+        if (l != w->lane_loop)
+            add_term(&t, result ? w->p->to[l] : w->p->from[l], 'i', l);
+    int64_t start = 0;
+    for (int d = 0; d < w->p->ndims; d++) {
+        const ap_pool_dim *m = &w->p->dim[d];
+        if (d != w->lane_dim)
+            add_term(&t, result ? m->to : m->window.stride * m->from, 'o', d);
+        start -= m->window.lo * m->from;
+    }
+    if (!result && start)
+        ap_text_addf(&t, " - %" PRId64, -start);
+    return ap_text_str(&t);
+}
+
+/* An element of x in a register. */
+static const char *loaded(const pool *w, const char *index)
+{
+    ap_dtype t = w->k->operand[0].dtype;
+    ap_text out;
+    ap_text_init(&out, &w->e->ctx->scratch);
+    if (!is_max(w) && !ap_dtype_is_float(t))
+        ap_text_add(&out, "(uint64_t)");
+    if (t == AP_F16 || t == AP_BF16)
+        ap_text_addf(&out, "aprt_%s_to_f32(x0[%s])", ap_dtype_str(t), index);
+    else
+        ap_text_addf(&out, "x0[%s]", index);
+    return ap_text_str(&out);
+}
+
+static const char *start_value(const pool *w)
+{
+    ap_dtype t = w->k->operand[0].dtype;
+    ap_scalar x = {.f = -INFINITY};
+    if (!is_max(w))
+        return "0";
+    if (!ap_dtype_is_float(t))
+        x = ap_pointwise_eval(AP_PW_CAST, AP_F64, t, &x);
+    return ap_emit_literal(w->e->ctx, t, x).text;
+}
+
+/* acc = acc and x together */
+static void print_fold(pool *w, const char *acc, const char *x)
+{
+    ap_dtype t = w->k->operand[0].dtype;
+    if (!is_max(w))
+        line(w, "%s += %s;", acc, x);
+    else if (ap_dtype_is_float(t))
+        line(w, "%s = aprt_max_%s(%s, %s);", acc, t == AP_F64 ? "f64" : "f32", acc, x);
+    else
+        line(w, "%s = %s > %s ? %s : %s;", acc, x, acc, x, acc);
+}
+
+static void print_store(pool *w, const char *index, const char *acc, const char *scale)
+{
+    ap_dtype t = w->k->operand[1].dtype;
+    char value[128];
+    snprintf(value, sizeof value, "%s%s%s", acc, *scale ? " * " : "", scale);
+    if (t == AP_F16 || t == AP_BF16)
+        line(w, "y0[%s] = aprt_f32_to_%s((float)(%s));", index, ap_dtype_str(t), value);
+    else
+        line(w, "y0[%s] = (%s)(%s);", index, ap_dtype_c(t), value);
+}
+
+/* ---- how many elements a window has ---- */
+
+/* `const int64_t b1 = ..., e1 = ...;`: the places of window o of dimension d that are elements. */
+static void print_cut(pool *w, int d)
+{
+    const ap_pool_dim *m = &w->p->dim[d];
+    const ap_window *v = &m->window;
+    if (is_never_cut(m)) {
+        line(w, "const int64_t b%d = 0, e%d = %" PRId64 ";", d, d, v->kernel);
+        return;
+    }
+    line(w, "const int64_t f%d = %" PRId64 "*o%d - %" PRId64 ", r%d = %" PRId64 " - f%d;", d, v->stride, d, v->lo, d,
+         m->extent + v->dilation - 1, d);
+    line(w, "const int64_t c%d = f%d < 0 ? (%" PRId64 " - f%d) / %" PRId64 " : 0;", d, d, v->dilation - 1, d,
+         v->dilation);
+    line(w, "const int64_t b%d = c%d < %" PRId64 " ? c%d : %" PRId64 ";", d, d, v->kernel, d, v->kernel);
+    line(w, "const int64_t z%d = r%d < %d ? 0 : r%d / %" PRId64 " < %" PRId64 " ? r%d / %" PRId64 " : %" PRId64 ";", d,
+         d, 0, d, v->dilation, v->kernel, d, v->dilation, v->kernel);
+    line(w, "const int64_t e%d = z%d > b%d ? z%d : b%d;", d, d, d, d, d);
+}
+
+/* Places of dimension d that an average divides by: a constant, or text that depends on o. */
+static bool count_text(const pool *w, int d, bool whole, int64_t *constant, char *text, size_t size)
+{
+    const ap_pool_dim *m = &w->p->dim[d];
+    const ap_window *v = &m->window;
+    bool pads = w->p->kind == AP_POOL_AVG_PADS;
+    bool full = (m->count - 1) * v->stride + (v->kernel - 1) * v->dilation < m->extent + v->lo + v->hi;
+    *constant = v->kernel;
+    if (whole || (pads ? full : is_never_cut(m)))
+        return true;
+    int64_t end = m->extent + v->lo + v->hi + v->dilation - 1;
+    if (!pads)
+        snprintf(text, size, "(e%d - b%d)", d, d);
+    else
+        snprintf(text, size,
+                 "((%" PRId64 " - %" PRId64 "*o%d) / %" PRId64 " < %" PRId64 " ? (%" PRId64 " - %" PRId64
+                 "*o%d) / %" PRId64 " : %" PRId64 ")",
+                 end, v->stride, d, v->dilation, v->kernel, end, v->stride, d, v->dilation, v->kernel);
+    return false;
+}
+
+/* Declares `scale` if averages need one; `whole`: of no dimension is the window cut. `lane` and its places are as
+ * given when it is walked. */
+static const char *print_scale(pool *w, bool whole, bool walks_lane)
+{
+    if (w->p->kind != AP_POOL_AVG && w->p->kind != AP_POOL_AVG_PADS)
+        return "";
+    const char *type = strcmp(w->acc, "double") == 0 ? "double" : "float";
+    int64_t all = 1;
+    ap_text t;
+    ap_text_init(&t, &w->e->ctx->scratch);
+    for (int d = 0; d < w->p->ndims; d++) {
+        int64_t constant;
+        char text[192];
+        if (count_text(w, d, whole || (walks_lane && d == w->lane_dim), &constant, text, sizeof text))
+            all = ap_sat_mul(all, constant);
+        else
+            ap_text_addf(&t, "%s%s", t.len ? "*" : "", text);
+    }
+    if (!t.len) {
+        line(w, "const %s scale = (%s)(1.0 / %" PRId64 ");", type, type, all);
+        return "scale";
+    }
+    ap_text_addf(&t, "*%" PRId64, all);
+    ap_text_addf(w->t, "%*sconst int64_t places = %s;\n", 4 * w->depth, "", ap_text_str(&t));
+    line(w, "const %s scale = (%s)(1.0 / (double)(places > 0 ? places : 1));", type, type);
+    return "scale";
+}
+
+/* ---- one window at a time ---- */
+
+static void open_places(pool *w, bool skip_lane)
+{
+    for (int d = 0; d < w->p->ndims; d++) {
+        bool lane = skip_lane && d == w->lane_dim;
+        char head[128];
+        if (lane)
+            snprintf(head, sizeof head, "for (int64_t t%d = 0; t%d < %" PRId64 "; t%d++)", d, d,
+                     w->p->dim[d].window.kernel, d);
+        else
+            snprintf(head, sizeof head, "for (int64_t t%d = b%d; t%d < e%d; t%d++)", d, d, d, d, d);
+        open_block(w, head);
+    }
+}
+
+static void close_places(pool *w)
+{
+    for (int d = 0; d < w->p->ndims; d++)
+        close_block(w);
+}
+
+static const char *place_text(const pool *w, const char *first)
+{
+    ap_text t;
+    ap_text_init(&t, &w->e->ctx->scratch);
+    ap_text_add(&t, first);
+    for (int d = 0; d < w->p->ndims; d++)
+        add_term(&t, w->p->dim[d].window.dilation * w->p->dim[d].from, 't', d);
+    return ap_text_str(&t);
+}
+
+static const char *position_text(const pool *w)
+{
+    ap_text t;
+    ap_text_init(&t, &w->e->ctx->scratch);
+    int64_t step = 1, start = 0;
+    for (int d = w->p->ndims - 1; d >= 0; d--) {
+        const ap_window *v = &w->p->dim[d].window;
+        add_term(&t, step * v->stride, 'o', d);
+        add_term(&t, step * v->dilation, 't', d);
+        start += step * v->lo;
+        step *= w->p->dim[d].extent;
+    }
+    if (start)
+        ap_text_addf(&t, " - %" PRId64, start);
+    return t.len ? ap_text_str(&t) + 3 : "0";
+}
+
+/* The window with the numbers o..., cut where it must be. */
+static void print_one(pool *w)
+{
+    bool arg = w->p->kind == AP_POOL_ARGMAX;
+    for (int d = 0; d < w->p->ndims; d++)
+        print_cut(w, d);
+    line(w, "%s acc = %s;", w->acc, start_value(w));
+    if (arg)
+        line(w, "int64_t at = -1;");
+    open_places(w, false);
+    ap_text lane;
+    ap_text_init(&lane, &w->e->ctx->scratch);
+    ap_text_add(&lane, "xb");
+    if (w->lane_dim != NO_LANE)
+        add_term(&lane, w->p->dim[w->lane_dim].window.stride * w->p->dim[w->lane_dim].from, 'o', w->lane_dim);
+    const char *x = loaded(w, place_text(w, ap_text_str(&lane)));
+    if (arg) {
+        line(w, "const %s v = %s;", w->acc, x);
+        open_block(w, ap_dtype_is_float(w->k->operand[0].dtype) ? "if (at < 0 || v > acc || (v != v && acc == acc))"
+                                                                : "if (at < 0 || v > acc)");
+        line(w, "acc = v;");
+        line(w, "at = %s;", position_text(w));
+        close_block(w);
+    } else {
+        print_fold(w, "acc", x);
+    }
+    close_places(w);
+    const char *scale = arg ? "" : print_scale(w, false, false);
+    ap_text y;
+    ap_text_init(&y, &w->e->ctx->scratch);
+    ap_text_add(&y, "yb");
+    if (w->lane_dim != NO_LANE)
+        add_term(&y, w->p->dim[w->lane_dim].to, 'o', w->lane_dim);
+    print_store(w, ap_text_str(&y), arg ? "at < 0 ? 0 : at" : "acc", scale);
+}
+
+/* ---- along the lane ---- */
+
+typedef struct lane {
+    char first[24], end[24]; /* of what it counts */
+    int64_t from, to;        /* strides */
+} lane;
+
+static const char *lane_index(const pool *w, const char *base, const char *counter, int64_t stride)
+{
+    ap_text t;
+    ap_text_init(&t, &w->e->ctx->scratch);
+    ap_text_addf(&t, "%s + ", base);
+    if (stride != 1)
+        ap_text_addf(&t, "%" PRId64 "*", stride);
+    ap_text_add(&t, counter);
+    return ap_text_str(&t);
+}
+
+/* All places of a whole window, written out. */
+static void print_whole(pool *w, const lane *n)
+{
+    int64_t at[AP_MAX_RANK] = {0};
+    const char *scale = print_scale(w, true, true);
+    line(w, "#pragma omp simd");
+    char head[128];
+    snprintf(head, sizeof head, "for (int64_t l = %s; l < %s; l++)", n->first, n->end);
+    open_block(w, head);
+    line(w, "%s acc = %s;", w->acc, loaded(w, lane_index(w, "xb", "l", n->from)));
+    for (int64_t i = 1; i < places(w); i++) {
+        int64_t offset = 0;
+        for (int d = w->p->ndims - 1; d >= 0 && ++at[d] == w->p->dim[d].window.kernel; d--)
+            at[d] = 0;
+        for (int d = 0; d < w->p->ndims; d++)
+            offset += at[d] * w->p->dim[d].window.dilation * w->p->dim[d].from;
+        ap_text t;
+        ap_text_init(&t, &w->e->ctx->scratch);
+        ap_text_addf(&t, "%s + %" PRId64, lane_index(w, "xb", "l", n->from), offset);
+        print_fold(w, "acc", loaded(w, ap_text_str(&t)));
+    }
+    print_store(w, lane_index(w, "yb", "l", n->to), "acc", scale);
+    close_block(w);
+}
+
+/* Windows that are cut, or too large to be written out: a block of results is folded in memory. */
+static void print_blocks(pool *w, const lane *n)
+{
+    char head[160];
+    const char *scale = print_scale(w, false, true);
+    snprintf(head, sizeof head, "for (int64_t a = %s; a < %s; a += %d)", n->first, n->end, BLOCK);
+    open_block(w, head);
+    line(w, "const int64_t m = %s - a < %d ? %s - a : %d;", n->end, BLOCK, n->end, BLOCK);
+    line(w, "%s acc[%d];", w->acc, BLOCK);
+    line(w, "for (int64_t l = 0; l < m; l++)");
+    line(w, "    acc[l] = %s;", start_value(w));
+    open_places(w, true);
+    line(w, "#pragma omp simd");
+    open_block(w, "for (int64_t l = 0; l < m; l++)");
+    print_fold(w, "acc[l]", loaded(w, place_text(w, lane_index(w, "xb", "(a + l)", n->from))));
+    close_block(w);
+    close_places(w);
+    line(w, "#pragma omp simd");
+    open_block(w, "for (int64_t l = 0; l < m; l++)");
+    print_store(w, lane_index(w, "yb", "(a + l)", n->to), "acc[l]", scale);
+    close_block(w);
+    close_block(w);
+}
+
+static void print_lane(pool *w, const lane *n)
+{
+    bool cut = false, few = places(w) <= MOST_PLACES;
+    for (int d = 0; d < w->p->ndims; d++)
+        cut = cut || (d != w->lane_dim && !is_never_cut(&w->p->dim[d]));
+    if (few && !cut) {
+        print_whole(w, n);
+        return;
+    }
+    for (int d = 0; d < w->p->ndims; d++)
+        if (d != w->lane_dim)
+            print_cut(w, d);
+    if (!few) {
+        print_blocks(w, n);
+        return;
+    }
+    ap_text t;
+    ap_text_init(&t, &w->e->ctx->scratch);
+    for (int d = 0; d < w->p->ndims; d++)
+        if (d != w->lane_dim && !is_never_cut(&w->p->dim[d]))
+            ap_text_addf(&t, "%se%d - b%d == %" PRId64, t.len ? " && " : "if (", d, d, w->p->dim[d].window.kernel);
+    ap_text_add(&t, ")");
+    open_block(w, ap_text_str(&t));
+    print_whole(w, n);
+    w->depth--;
+    open_block(w, "} else");
+    print_blocks(w, n);
+    close_block(w);
+}
+
+/* The windows at one end of the lane. */
+static void print_end(pool *w, int64_t first, int64_t end)
+{
+    char head[128];
+    int d = w->lane_dim;
+    if (first >= end)
+        return;
+    snprintf(head, sizeof head, "for (int64_t o%d = %" PRId64 "; o%d < %" PRId64 "; o%d++)", d, first, d, end, d);
+    open_block(w, head);
+    print_one(w);
+    close_block(w);
+}
+
+static void print_windows(pool *w)
+{
+    lane n = {0};
+    if (w->lane_loop == NO_LANE && w->lane_dim == NO_LANE) {
+        print_one(w);
+        return;
+    }
+    if (w->lane_loop != NO_LANE) {
+        int l = w->lane_loop;
+        n = (lane){.first = "0", .from = w->p->from[l], .to = w->p->to[l]};
+        if (w->p->turns[l])
+            snprintf(n.end, sizeof n.end, "n%" PRIu32, w->p->turns[l] - 1);
+        else
+            snprintf(n.end, sizeof n.end, "%" PRId64, w->p->extent[l]);
+        print_lane(w, &n);
+        return;
+    }
+    const ap_pool_dim *m = &w->p->dim[w->lane_dim];
+    int64_t first, end;
+    whole_windows(m, &first, &end);
+    print_end(w, 0, first);
+    print_end(w, end, m->count);
+    if (first == end)
+        return;
+    n = (lane){.from = m->window.stride * m->from, .to = m->to};
+    snprintf(n.first, sizeof n.first, "%" PRId64, first);
+    snprintf(n.end, sizeof n.end, "%" PRId64, end);
+    line(w, "{");
+    w->depth++; /* names of the places are its own */
+    print_lane(w, &n);
+    close_block(w);
+}
+
+void ap_emit_pool(const ap_emit *e, ap_text *t, const ap_kernel *k)
+{
+    pool w = {.e = e, .t = t, .k = k, .p = &k->pool, .depth = 1};
+    const ap_pooling *p = w.p;
+    int opened = 0;
+    char head[128];
+    choose_lane(&w);
+    w.acc = acc_type(&w);
+    for (int l = 0; l < p->nloops; l++) {
+        if (l == w.lane_loop)
+            continue;
+        if (p->turns[l])
+            snprintf(head, sizeof head, "for (int64_t i%d = 0; i%d < n%" PRIu32 "; i%d++)", l, l, p->turns[l] - 1, l);
+        else
+            snprintf(head, sizeof head, "for (int64_t i%d = 0; i%d < %" PRId64 "; i%d++)", l, l, p->extent[l], l);
+        open_block(&w, head);
+        opened++;
+    }
+    for (int d = 0; d < p->ndims; d++) {
+        if (d == w.lane_dim)
+            continue;
+        snprintf(head, sizeof head, "for (int64_t o%d = 0; o%d < %" PRId64 "; o%d++)", d, d, p->dim[d].count, d);
+        open_block(&w, head);
+        opened++;
+    }
+    ap_text_addf(t, "%*sconst int64_t xb = 0%s;\n", 4 * w.depth, "", strides_text(&w, false));
+    ap_text_addf(t, "%*sconst int64_t yb = 0%s;\n", 4 * w.depth, "", strides_text(&w, true));
+    print_windows(&w);
+    while (opened-- > 0)
+        close_block(&w);
+}
