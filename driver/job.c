@@ -11,6 +11,7 @@
 #include <ctype.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 ap_status ap_file_digest(ap_ctx *ctx, const char *path, char out[33])
@@ -146,13 +147,13 @@ static ap_status read_mesh(ap_ctx *ctx, const char *text, const ap_cluster *c, a
 
 ap_status ap_plan_is_given(ap_ctx *ctx, const ap_options *opt)
 {
-    const char *const decided[] = {opt->devices, opt->cluster, opt->mesh,      opt->memory,
-                                   opt->pin,     opt->split,   opt->time_limit};
+    const char *const decided[] = {opt->devices, opt->cluster,    opt->mesh,   opt->memory, opt->pin,
+                                   opt->split,   opt->time_limit, opt->budget, opt->threads};
     for (size_t i = 0; i < sizeof decided / sizeof *decided; i++)
         if (decided[i])
             return ap_fail(ctx, AP_ERR_USAGE, 0,
                            "a plan is used as it is: no --devices, --cluster, --mesh, --memory, --pin, --split, "
-                           "--time-limit beside it");
+                           "--time-limit, --budget, --threads beside it");
     return AP_OK;
 }
 
@@ -161,7 +162,7 @@ static ap_status read_planning(ap_job *job)
     ap_ctx *ctx = job->ctx;
     const ap_options *opt = job->opt;
     ap_plan_options *p = &job->planning;
-    int64_t devices = 1;
+    int64_t devices = 1, threads = sysconf(_SC_NPROCESSORS_ONLN);
     if (opt->plan)
         AP_TRY(ap_plan_is_given(ctx, opt));
     if (opt->devices && opt->cluster)
@@ -178,6 +179,12 @@ static ap_status read_planning(ap_job *job)
         AP_TRY(ap_option_bytes(ctx, "memory", opt->memory, &p->memory));
     if (opt->time_limit)
         AP_TRY(ap_option_seconds(ctx, "time-limit", opt->time_limit, &p->time_limit));
+    if (opt->budget)
+        AP_TRY(ap_option_int(ctx, "budget", opt->budget, 1, INT64_MAX / 2, &p->budget));
+    if (opt->threads)
+        AP_TRY(ap_option_int(ctx, "threads", opt->threads, 1, 256, &threads));
+    p->threads = (uint32_t)ap_max_i64(threads, 1);
+    p->problem_path = opt->dump_problem;
     if (opt->split && strcmp(opt->split, "force") != 0)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--split: 'force' is the only choice, not '%s'", opt->split);
     p->split_force = opt->split != NULL;

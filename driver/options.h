@@ -10,6 +10,7 @@ typedef enum ap_command {
     AP_CMD_RUN,
     AP_CMD_CHECK,
     AP_CMD_DUMP,
+    AP_CMD_SOLVE,
     AP_CMD_INFO,
     AP_CMD_OPS,
     AP_CMD_HELP,
@@ -23,9 +24,10 @@ typedef struct ap_option_list {
 typedef struct ap_options {
     ap_command command;
     const char *program; /* argv[0] */
-    const char *subject; /* MODEL.onnx, DIR or PLAN.json; help: a command or NULL */
+    const char *subject; /* MODEL.onnx, DIR, PLAN.json or PROBLEM.json; help: a command or NULL */
     const char *output;  /* -o */
-    const char *devices, *cluster, *mesh, *memory, *pin, *plan, *split, *time_limit;
+    const char *devices, *cluster, *mesh, *memory, *pin, *plan, *split, *time_limit, *budget, *threads, *timeout,
+        *dump_problem;
     const char *shapes_from, *batch, *batch_dim;
     ap_option_list dim;
     const char *target, *codegen, *march, *name, *weights;

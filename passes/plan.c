@@ -1,9 +1,11 @@
 /* Planning: build the problem, solve it, write the answer, price it again. */
 #include "passes/plan.h"
 
+#include "ir/base/file.h"
 #include "ir/physical.h"
 #include "ir/text_form.h"
 #include "passes/plan_problem.h"
+#include "passes/solve/problem_file.h"
 
 #include <assert.h>
 #include <string.h>
@@ -139,11 +141,25 @@ static ap_status check_input(ap_ctx *ctx, const ap_module *m, const ap_plan_opti
     return AP_OK;
 }
 
+static ap_status write_problem(const ap_planning *p)
+{
+    if (!p->opt->problem_path)
+        return AP_OK;
+    ap_text t;
+    ap_text_init(&t, p->arena);
+    ap_problem_print(&p->problem, ap_name_str(p->ctx, p->m->funcs.at[p->func].name), &t);
+    return ap_file_write(p->ctx, p->opt->problem_path, ap_text_str(&t), t.len);
+}
+
 static ap_status solve(ap_planning *p, ap_solution *out)
 {
     ap_solve_options options;
     ap_solve_defaults(&options);
     options.time_limit = p->opt->time_limit;
+    options.threads = p->opt->threads;
+    if (p->opt->budget > 0)
+        options.work = p->opt->budget;
+    AP_TRY(write_problem(p));
     AP_TRY(ap_solve(p->ctx, p->arena, &p->problem, &options, out));
     if (out->result != AP_SOLVED)
         return no_plan(p, out);

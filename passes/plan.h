@@ -21,7 +21,10 @@ typedef struct ap_plan_options {
     const ap_pin *pin;
     const char *pin_file; /* for messages */
     bool split_force;
-    double time_limit; /* seconds; 0: none */
+    double time_limit;        /* seconds; 0: none */
+    int64_t budget;           /* of the solver's work; 0: the usual */
+    uint32_t threads;         /* of the solver; 0: one. The plan does not depend on it */
+    const char *problem_path; /* NULL, or where the problem is written before it is solved (docs/solver.md) */
 } ap_plan_options;
 
 typedef struct ap_plan_result {
