@@ -111,6 +111,8 @@ static void *copy_attribute(ap_arena *arena, const ap_node_info *n, ap_node_info
         return out->u.spec = ap_arena_memdup(arena, n->u.spec, sizeof *n->u.spec);
     case AP_OP_REDUCE:
         return out->u.reduce.spec = ap_arena_memdup(arena, n->u.reduce.spec, sizeof *n->u.reduce.spec);
+    case AP_OP_SCATTER:
+        return out->u.scatter.spec = ap_arena_memdup(arena, n->u.scatter.spec, sizeof *n->u.scatter.spec);
     case AP_OP_SLICE:
         return out->u.slice = ap_arena_memdup(arena, n->u.slice, sizeof *n->u.slice);
     case AP_OP_PAD:

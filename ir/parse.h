@@ -48,6 +48,9 @@ ap_status ap_parse_type(ap_lex *l, const ap_module *m, ap_type *out);
 ap_status ap_parse_mesh(ap_lex *l, ap_mesh_info *out); /* after `mesh` */
 /* "dp,tp" as a mask over the axes of `mesh`. */
 ap_status ap_parse_axes_mask(ap_lex *l, const ap_mesh_info *mesh, uint8_t *out);
+/* What ap_print_conv_dim writes; "[1:1 stride 2,-]" for an operand of `rank` dimensions. */
+ap_status ap_parse_conv_dim(ap_lex *l, ap_conv_dim *out);
+ap_status ap_parse_conv(ap_lex *l, int rank, ap_conv_attr *out);
 /* "kind" among `count` words; the message lists them. */
 ap_status ap_parse_choice(ap_lex *l, const char *what, const char *const *words, int count, int *out);
 
@@ -62,6 +65,7 @@ typedef struct ap_raw_data {
     AP_VEC(ap_lex_number) number; /* list, splat */
     ap_name file;
     uint64_t offset, size;
+    const ap_data_part *part;
 } ap_raw_data;
 ap_status ap_parse_scalar(ap_lex *l, ap_dtype dtype, ap_scalar *out);
 ap_status ap_parse_data(ap_lex *l, ap_raw_data *out);           /* as in a constant's line */

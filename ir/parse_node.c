@@ -43,13 +43,17 @@ static ap_status parse_op(ap_parser *p, line *n)
     AP_TRY(ap_lex_word(l, "an operator", &word));
     if (!ap_op_from_str(word, &n->op))
         return ap_lex_error(l, "'%s' is no operator", word);
+    int kind;
     if (ap_op_attr(n->op) == AP_ATTR_REDUCE) {
-        int kind;
         AP_TRY(ap_parse_choice(l, "a reduction", ap_reduce_text, AP_REDUCE_KIND_COUNT, &kind));
         n->attr.u.reduce.kind = (ap_reduce_kind)kind;
-    }
-    if (ap_op_attr(n->op) == AP_ATTR_POOL) {
-        int kind;
+    } else if (ap_op_attr(n->op) == AP_ATTR_CUMULATE) {
+        AP_TRY(ap_parse_choice(l, "a reduction", ap_reduce_text, AP_REDUCE_ARGMAX, &kind));
+        n->attr.u.cumulate.kind = (ap_reduce_kind)kind;
+    } else if (ap_op_attr(n->op) == AP_ATTR_SCATTER) {
+        AP_TRY(ap_parse_choice(l, "what updates do", ap_scatter_text, AP_SCATTER_KIND_COUNT, &kind));
+        n->attr.u.scatter.kind = (ap_scatter_kind)kind;
+    } else if (ap_op_attr(n->op) == AP_ATTR_POOL) {
         AP_TRY(ap_parse_choice(l, "a kind of pooling", ap_pool_text, AP_POOL_KIND_COUNT, &kind));
         n->attr.u.pool = AP_NEW(&l->ctx->arena, ap_pool_attr);
         n->attr.u.pool->kind = (ap_pool_kind)kind;
@@ -217,6 +221,25 @@ static ap_status parse_dim_number(ap_lex *l, uint8_t *out)
     return AP_OK;
 }
 
+/* `dim 1 largest 4` */
+static ap_status parse_topk(ap_lex *l, line *n)
+{
+    AP_TRY(parse_dim_number(l, &n->attr.u.topk.dim));
+    n->attr.u.topk.largest = ap_lex_accept_word(l, "largest");
+    if (!n->attr.u.topk.largest)
+        AP_TRY(ap_lex_expect_word(l, "smallest"));
+    return ap_lex_range(l, "a number of elements", 1, INT64_MAX, &n->attr.u.topk.k);
+}
+
+/* `dim 1 exclusive reverse` */
+static ap_status parse_cumulate(ap_lex *l, line *n)
+{
+    AP_TRY(parse_dim_number(l, &n->attr.u.cumulate.dim));
+    n->attr.u.cumulate.exclusive = ap_lex_accept_word(l, "exclusive");
+    n->attr.u.cumulate.reverse = ap_lex_accept_word(l, "reverse");
+    return AP_OK;
+}
+
 static ap_status parse_over(ap_parser *p, line *n)
 {
     ap_sharding s = ap_type_get(p->m->ctx, ap_value_type(p->m, n->in.at[0])).sharding;
@@ -234,6 +257,15 @@ static ap_status parse_attr(ap_parser *p, line *n)
         return parse_spec(p, n, &n->attr.u.spec);
     case AP_ATTR_REDUCE:
         return parse_spec(p, n, &n->attr.u.reduce.spec);
+    case AP_ATTR_SCATTER:
+        return parse_spec(p, n, &n->attr.u.scatter.spec);
+    case AP_ATTR_INDEX:
+        AP_TRY(ap_lex_expect_word(&p->lex, "of"));
+        return ap_lex_range(&p->lex, "a number of entries", 1, INT64_MAX, &n->attr.u.index.limit);
+    case AP_ATTR_TOPK:
+        return parse_topk(&p->lex, n);
+    case AP_ATTR_CUMULATE:
+        return parse_cumulate(&p->lex, n);
     case AP_ATTR_SLICE:
     case AP_ATTR_PAD:
         return parse_per_dim(p, n);

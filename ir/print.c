@@ -141,6 +141,18 @@ static void print_windows(const ap_shape_info *shape, const ap_pool_attr *a, ap_
     ap_text_add(out, a && a->ceil ? "] ceil" : "]");
 }
 
+/* sum, add: what stands behind the name of the operator */
+static const char *kind_text(const ap_node_info *n, ap_attr_kind attr)
+{
+    if (attr == AP_ATTR_REDUCE)
+        return n->u.reduce.kind < AP_REDUCE_KIND_COUNT ? ap_reduce_text[n->u.reduce.kind] : "?";
+    if (attr == AP_ATTR_CUMULATE)
+        return n->u.cumulate.kind < AP_REDUCE_KIND_COUNT ? ap_reduce_text[n->u.cumulate.kind] : "?";
+    if (attr == AP_ATTR_SCATTER)
+        return n->u.scatter.kind < AP_SCATTER_KIND_COUNT ? ap_scatter_text[n->u.scatter.kind] : "?";
+    return NULL;
+}
+
 /* From the operator's name to the colon. */
 static void print_call(printer *p, const ap_node_info *n)
 {
@@ -151,10 +163,11 @@ static void print_call(printer *p, const ap_node_info *n)
     const ap_shape_info *shape = first ? ap_type_shape(m->ctx, first->type) : NULL;
 
     ap_text_add(out, n->op < AP_OP_COUNT ? ap_op_get(n->op)->name : "?");
-    if (attr == AP_ATTR_REDUCE)
-        ap_text_addf(out, " %s", n->u.reduce.kind < AP_REDUCE_KIND_COUNT ? ap_reduce_text[n->u.reduce.kind] : "?");
+    if (kind_text(n, attr))
+        ap_text_addf(out, " %s", kind_text(n, attr));
     if (attr == AP_ATTR_POOL)
-        ap_text_addf(out, " %s", n->u.pool && n->u.pool->kind < AP_POOL_KIND_COUNT ? ap_pool_text[n->u.pool->kind] : "?");
+        ap_text_addf(out, " %s",
+                     n->u.pool && n->u.pool->kind < AP_POOL_KIND_COUNT ? ap_pool_text[n->u.pool->kind] : "?");
     if (attr == AP_ATTR_COMPOSITE) {
         ap_text_add(out, " ");
         ap_print_name(m->ctx, n->u.composite, out);
@@ -167,6 +180,16 @@ static void print_call(printer *p, const ap_node_info *n)
         print_spec(n->u.spec, out);
     else if (attr == AP_ATTR_REDUCE)
         print_spec(n->u.reduce.spec, out);
+    else if (attr == AP_ATTR_SCATTER)
+        print_spec(n->u.scatter.spec, out);
+    else if (attr == AP_ATTR_INDEX)
+        ap_text_addf(out, " of %" PRId64, n->u.index.limit);
+    else if (attr == AP_ATTR_TOPK)
+        ap_text_addf(out, " dim %d %s %" PRId64, n->u.topk.dim, n->u.topk.largest ? "largest" : "smallest",
+                     n->u.topk.k);
+    else if (attr == AP_ATTR_CUMULATE)
+        ap_text_addf(out, " dim %d%s%s", n->u.cumulate.dim, n->u.cumulate.exclusive ? " exclusive" : "",
+                     n->u.cumulate.reverse ? " reverse" : "");
     else if (attr == AP_ATTR_SLICE)
         print_slice(shape, n->u.slice, out);
     else if (attr == AP_ATTR_PAD)

@@ -12,6 +12,10 @@ typedef enum ap_attr_kind {
     AP_ATTR_NONE,
     AP_ATTR_SPEC,      /* {bk,kn->bn}       u.spec */
     AP_ATTR_REDUCE,    /* max ... {bk->b}   u.reduce */
+    AP_ATTR_SCATTER,   /* add ... {vh,b,bh->vh}   u.scatter */
+    AP_ATTR_INDEX,     /* of 64             u.index */
+    AP_ATTR_TOPK,      /* dim 1 largest 4   u.topk */
+    AP_ATTR_CUMULATE,  /* sum ... dim 1 exclusive reverse   u.cumulate */
     AP_ATTR_SLICE,     /* [-,0:1.-]         u.slice */
     AP_ATTR_PAD,       /* [1:1,-]           u.pad */
     AP_ATTR_CONV,      /* [1:1 stride 2,-]  u.conv */
@@ -27,6 +31,7 @@ ap_attr_kind ap_op_attr(ap_op op);
 extern const char *const ap_symbol_kind_text[AP_SYMBOL_KIND_COUNT];
 extern const char *const ap_state_text[AP_STATE_COUNT];
 extern const char *const ap_reduce_text[AP_REDUCE_KIND_COUNT];
+extern const char *const ap_scatter_text[AP_SCATTER_KIND_COUNT];
 extern const char *const ap_partial_text[AP_PARTIAL_COUNT];
 
 /* Inline constants of up to so many elements are printed as a list of numbers. */

@@ -11,6 +11,7 @@
 const char *const ap_symbol_kind_text[AP_SYMBOL_KIND_COUNT] = {"param", "state", "accum"};
 const char *const ap_state_text[AP_STATE_COUNT] = {"imported", "normal", "planned", "explicit"};
 const char *const ap_reduce_text[AP_REDUCE_KIND_COUNT] = {"sum", "prod", "max", "min", "argmax", "argmin"};
+const char *const ap_scatter_text[AP_SCATTER_KIND_COUNT] = {"set", "add", "mul", "max", "min"};
 const char *const ap_partial_text[AP_PARTIAL_COUNT] = {"sum", "max", "min"};
 
 ap_attr_kind ap_op_attr(ap_op op)
@@ -22,6 +23,14 @@ ap_attr_kind ap_op_attr(ap_op op)
         return AP_ATTR_SPEC;
     case AP_OP_REDUCE:
         return AP_ATTR_REDUCE;
+    case AP_OP_SCATTER:
+        return AP_ATTR_SCATTER;
+    case AP_OP_INDEX:
+        return AP_ATTR_INDEX;
+    case AP_OP_TOPK:
+        return AP_ATTR_TOPK;
+    case AP_OP_CUMULATE:
+        return AP_ATTR_CUMULATE;
     case AP_OP_SLICE:
         return AP_ATTR_SLICE;
     case AP_OP_PAD:

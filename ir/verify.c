@@ -259,6 +259,10 @@ static bool check_attr(ap_verifier *v, ap_node n)
         present = node->u.reduce.spec && node->u.reduce.spec->noperands == node->nin &&
                   node->u.reduce.kind < AP_REDUCE_KIND_COUNT;
         break;
+    case AP_ATTR_SCATTER:
+        present = node->u.scatter.spec && node->u.scatter.spec->noperands == node->nin &&
+                  node->u.scatter.kind < AP_SCATTER_KIND_COUNT;
+        break;
     case AP_ATTR_SLICE:
         present = node->u.slice != NULL;
         break;

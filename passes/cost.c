@@ -97,7 +97,8 @@ int64_t ap_strategy_divisor(const ap_module *m, ap_node n, const ap_strategy *s)
 
 bool ap_node_is_product(const ap_module *m, ap_node n)
 {
-    return ap_op_get(ap_node_at(m, n)->op)->lower == AP_LOWER_CONTRACT;
+    ap_lowering lower = ap_op_get(ap_node_at(m, n)->op)->lower;
+    return lower == AP_LOWER_CONTRACT || lower == AP_LOWER_CONV;
 }
 
 /* How much of each split letter the device has that has most of it. */

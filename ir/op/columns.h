@@ -111,6 +111,9 @@ ap_status ap_infer_set(ap_module *m, ap_node n, uint32_t i, ap_dtype dtype, cons
 /* concat: whether the result has a new leading factor (the operands' number) in the dimension. */
 bool ap_concat_stacks(const ap_module *m, ap_node n);
 
+/* scatter: the factor of operand 0 that the indices address; -1 unless there is exactly one. */
+int ap_scatter_indexed(const ap_spec *spec);
+
 /* The letters of a spec as small numbers, 0..51. */
 #define AP_SPEC_LETTERS 52
 static inline int ap_letter_index(char c)
@@ -128,6 +131,8 @@ ap_dtype ap_eval_dtype(const ap_eval *e, ap_node n, uint32_t i);
 void ap_eval_round(const ap_eval *e, ap_node n, uint32_t i, ap_tensor *t);
 /* Where the shard of each factor of value v starts on the current rank. */
 void ap_eval_starts(const ap_eval *e, ap_value v, int64_t start[AP_MAX_FACTORS]);
+/* What folding nothing gives, in the type in which the evaluator folds. */
+ap_scalar ap_eval_identity(ap_reduce_kind kind, ap_dtype t);
 /* All ranks of one node. */
 ap_status ap_eval_all_ranks(ap_eval *e, ap_node n);
 ap_status ap_eval_mismatch(const ap_eval *e, ap_node n); /* AP_ERR_BUG: local shapes that do not fit together */
