@@ -76,7 +76,7 @@ static void print_params(const ap_emit *e, ap_text *t)
     if (!p->params.len)
         return;
     ap_text_add(t, "\n/* logical tensor; this rank's box: extents, strides, {offset, step per axis}; its place, bytes; "
-                   "counts of what is there */\n"
+                   "counts of what is there; how it lies, k, n */\n"
                    "static const aprt_param params[] = {\n");
     for (uint32_t i = 0; i < p->params.len; i++) {
         const ap_local_param *q = &p->params.at[i];
