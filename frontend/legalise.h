@@ -146,7 +146,8 @@ ap_status ap_legalise(ap_legal *l);
     X(trilu) X(matmul) X(fused_matmul) X(gemm) X(einsum) X(softmax) X(layer_norm) X(rms_norm) X(skip_layer_norm) \
     X(reduce) X(arg) X(reshape) X(transpose) X(squeeze) X(unsqueeze) X(flatten) X(expand) X(tile) X(concat) X(split) \
     X(slice) X(gather) X(gather_elements) X(pad) X(cumsum) X(space_depth) X(attention) X(rotary) X(ort_attention) \
-    X(multi_head_attention) X(ort_rotary) X(embed_layer_norm) X(batch_norm) X(gather_nd) X(conv) X(conv_transpose) X(fused_conv) X(global_pool)
+    X(multi_head_attention) X(ort_rotary) X(embed_layer_norm) X(batch_norm) X(gather_nd) X(conv) X(conv_transpose) X(fused_conv) X(global_pool) X(max_pool) X(average_pool) \
+    X(lp_pool) X(lrn)
 /* clang-format on */
 #define X(name) ap_lower_fn ap_lower_##name;
 AP_LOWERINGS(X)

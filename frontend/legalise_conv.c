@@ -254,18 +254,3 @@ void ap_lower_conv_transpose(ap_legal *l)
     ap_value y = emit_conv(l, in_groups(l, x, 1, groups), weights, &attr, ap_sat_mul(f.at[1], groups));
     ap_set_out(l, 0, add_bias(l, y, ap_in(l, 2)));
 }
-
-/* GlobalAveragePool and GlobalMaxPool: all spatial dimensions become 1. */
-void ap_lower_global_pool(ap_legal *l)
-{
-    ap_value x = ap_in(l, 0);
-    ap_dims s = ap_dims_of(l, x);
-    if (!l->status && s.rank < 3)
-        ap_refuse(l, "%s has no planes to pool", ap_dims_str(l, &s));
-    if (l->status)
-        return;
-    uint32_t axes = ((1u << s.rank) - 1) & ~3u;
-    ap_set_out(l, 0,
-               l->node->op->variant == 1 ? ap_emit_mean(l, x, axes, true)
-                                         : ap_emit_reduce(l, AP_REDUCE_MAX, x, axes, true));
-}
