@@ -87,6 +87,8 @@ static void look_at_call(ap_low *low, const ap_instr *in, reading *all)
         if (in->ref[i].space != AP_SPACE_PARAM)
             continue;
         reading *r = &all[in->ref[i].index];
+        if (r->refused)
+            continue;
         const ap_local_param *w = &low->p->params.at[in->ref[i].index];
         bool good = in->kind == AP_INSTR_CALL && i == 1 && starts_at_zero(&in->ref[i].offset) &&
                     read_kernel(w, &low->p->kernels.at[in->kernel], &one);
