@@ -57,3 +57,22 @@ ap_status ap_data_bytes(ap_module *m, const ap_data *d, ap_loc loc, const void *
     *out = f->file.data + d->offset;
     return AP_OK;
 }
+
+int64_t ap_data_size(const ap_ctx *ctx, const ap_data *d, ap_type t)
+{
+    if (d->kind == AP_DATA_SPLAT)
+        return ap_dtype_bytes(ap_type_dtype(ctx, t));
+    if (!d->part)
+        return ap_type_bytes(ctx, t);
+    const ap_shape_info *s = ap_type_shape(ctx, t);
+    int64_t bytes = ap_dtype_bytes(ap_type_dtype(ctx, t));
+    if (d->kind != AP_DATA_FILE || d->part->rank != s->rank || !ap_dims_fit(s->rank, d->part->dim))
+        return -1;
+    for (int i = 0; i < s->rank; i++) {
+        int64_t extent = ap_shape_dim(s, i), whole = d->part->dim[i], start = d->part->start[i];
+        if (start < 0 || extent > whole || start > whole - extent)
+            return -1;
+        bytes = ap_sat_mul(bytes, whole);
+    }
+    return bytes;
+}

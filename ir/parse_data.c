@@ -78,6 +78,28 @@ static ap_status parse_inline(ap_lex *l, ap_raw_data *out)
     return ap_lex_error(l, "expected data: splat, [numbers], hex\"...\" or a file");
 }
 
+/* part @w[64,768] at [0,512], if it is there */
+static ap_status parse_part(ap_lex *l, ap_raw_data *out)
+{
+    ap_shape_info whole;
+    if (!ap_lex_accept_word(l, "part"))
+        return AP_OK;
+    ap_data_part *p = AP_NEW(&l->ctx->arena, ap_data_part);
+    out->part = p;
+    AP_TRY(ap_lex_expect(l, "@"));
+    AP_TRY(ap_lex_name(l, "the name of a tensor", &p->of, NULL));
+    AP_TRY(ap_parse_shape(l, &whole));
+    p->rank = (uint8_t)ap_shape_dims(&whole, p->dim);
+    AP_TRY(ap_lex_expect_word(l, "at"));
+    AP_TRY(ap_lex_expect(l, "["));
+    for (int i = 0; i < p->rank; i++) {
+        if (i)
+            AP_TRY(ap_lex_expect(l, ","));
+        AP_TRY(ap_lex_range(l, "where the part starts", 0, p->dim[i], &p->start[i]));
+    }
+    return ap_lex_expect(l, "]");
+}
+
 ap_status ap_parse_data(ap_lex *l, ap_raw_data *out)
 {
     ap_lex_skip(l);
@@ -86,7 +108,8 @@ ap_status ap_parse_data(ap_lex *l, ap_raw_data *out)
         return parse_inline(l, out);
     AP_TRY(ap_lex_expect(l, "("));
     AP_TRY(parse_file(l, out));
-    return ap_lex_expect(l, ")");
+    AP_TRY(ap_lex_expect(l, ")"));
+    return parse_part(l, out);
 }
 
 ap_status ap_parse_data_in_parens(ap_lex *l, ap_raw_data *out)
@@ -98,7 +121,8 @@ ap_status ap_parse_data_in_parens(ap_lex *l, ap_raw_data *out)
         AP_TRY(parse_file(l, out));
     else
         AP_TRY(parse_inline(l, out));
-    return ap_lex_expect(l, ")");
+    AP_TRY(ap_lex_expect(l, ")"));
+    return out->kind == AP_DATA_FILE ? parse_part(l, out) : AP_OK;
 }
 
 ap_status ap_parse_data_finish(ap_lex *l, const ap_raw_data *raw, ap_dtype dtype, int64_t count, ap_data *out)
@@ -106,6 +130,7 @@ ap_status ap_parse_data_finish(ap_lex *l, const ap_raw_data *raw, ap_dtype dtype
     size_t bytes = (size_t)ap_dtype_bytes(dtype);
     size_t given = raw->hex ? raw->nbytes / bytes : raw->number.len;
     *out = (ap_data){.kind = raw->kind, .dtype = dtype, .file = raw->file, .offset = raw->offset, .size = raw->size};
+    out->part = raw->part;
     l->mark = raw->mark;
     if (raw->kind == AP_DATA_FILE)
         return AP_OK;

@@ -117,6 +117,22 @@ bool ap_tensor_to_logical(ap_ctx *ctx, ap_arena *arena, const ap_tensor *whole, 
     return true;
 }
 
+/* The elements of a box of a larger tensor; dimensions may be cut into factors here, there they are whole. */
+static void tensor_from_part(ap_tensor *t, const ap_data *d, const void *bytes)
+{
+    const ap_data_part *p = d->part;
+    int64_t size = ap_dtype_bytes(t->dtype), index[AP_MAX_RANK] = {0}, dim[AP_MAX_RANK];
+    int rank = ap_shape_dims(&t->shape, dim);
+    for (int64_t i = 0; i < t->count; i++) {
+        int64_t at = 0;
+        for (int k = 0; k < rank; k++)
+            at = at * p->dim[k] + p->start[k] + index[k];
+        t->at[i] = ap_scalar_load(t->dtype, (const char *)bytes + at * size);
+        for (int k = rank - 1; k >= 0 && ++index[k] == dim[k]; k--)
+            index[k] = 0;
+    }
+}
+
 ap_status ap_tensor_from_data(ap_module *m, ap_arena *arena, const ap_data *d, ap_type type, ap_loc loc, ap_tensor *out)
 {
     ap_type_info t = ap_type_get(m->ctx, type);
@@ -130,16 +146,19 @@ ap_status ap_tensor_from_data(ap_module *m, ap_arena *arena, const ap_data *d, a
     if (d->dtype != t.dtype)
         return ap_fail(m->ctx, AP_ERR_BUG, loc, "data of %s in a value of %s", ap_dtype_str(d->dtype),
                        ap_dtype_str(t.dtype));
-    int64_t count = ap_shape_count(shape), size = ap_dtype_bytes(t.dtype);
     if (d->kind == AP_DATA_SPLAT) {
         ap_scalar x = ap_scalar_load(t.dtype, bytes);
         for (int64_t i = 0; i < out->count; i++)
             out->at[i] = x;
         return AP_OK;
     }
-    if (d->size != (uint64_t)ap_sat_mul(count, size))
+    int64_t want = ap_data_size(m->ctx, d, type);
+    if (want < 0 || d->size != (uint64_t)want)
         return ap_error(m->ctx, loc, "data of another size than its shape says");
-    ap_tensor_from_bytes(out, bytes);
+    if (d->part)
+        tensor_from_part(out, d, bytes);
+    else
+        ap_tensor_from_bytes(out, bytes);
     return AP_OK;
 }
 

@@ -10,6 +10,9 @@ typedef ap_status ap_pass_fn(ap_ctx *ctx, ap_module *m);
 
 /* imported -> imported: identities vanish, equal nodes are shared, dead nodes go. */
 ap_pass_fn ap_pass_fold;
+/* imported -> imported: products that are cut into unequal parts become one product per part, on a part of the
+ * parameter. */
+ap_pass_fn ap_pass_slices;
 /* imported -> normal: cuts factors so that reshapes become views (DESIGN §5). */
 ap_pass_fn ap_pass_refine;
 /* normal -> normal: views of views become one; contractions read and write through views. */
@@ -28,7 +31,7 @@ typedef struct ap_pass_hook {
     void *user;
 } ap_pass_hook;
 /* What `compile` and `plan` run between import and planning. */
-#define AP_PASSES_NORMAL "fold,refine,views,rows"
+#define AP_PASSES_NORMAL "fold,slices,refine,views,rows"
 /* Runs "fold,refine" or the like; unknown names are AP_ERR_USAGE. */
 ap_status ap_passes_run(ap_ctx *ctx, ap_module *m, const char *list, const ap_pass_hook *hook);
 

@@ -137,7 +137,9 @@ ap_status infer_given(ap_module *m, ap_node n)
     if (d->dtype != dtype)
         return ap_error(m->ctx, node->loc, "constant data of %s in a value of %s", ap_dtype_str(d->dtype),
                         ap_dtype_str(dtype));
-    int64_t want = d->kind == AP_DATA_SPLAT ? ap_dtype_bytes(dtype) : ap_type_bytes(m->ctx, type);
+    int64_t want = ap_data_size(m->ctx, d, type);
+    if (want < 0)
+        return ap_error(m->ctx, node->loc, "the constant is not inside the tensor that it is a part of");
     if (d->size != (uint64_t)want)
         return ap_error(m->ctx, node->loc, "constant data of %" PRIu64 " bytes where the shape asks for %" PRId64,
                         d->size, want);
