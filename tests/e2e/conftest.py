@@ -32,12 +32,12 @@ class Autopar:
 
 @pytest.fixture(scope="session")
 def autopar():
-    return Autopar("release")
+    return Autopar(os.environ.get("AUTOPAR_RELEASE", "release"))
 
 
 @pytest.fixture(scope="session")
 def autopar_debug():
-    return Autopar("debug")
+    return Autopar(os.environ.get("AUTOPAR_DEBUG", "debug"))
 
 
 @pytest.fixture(scope="session")
