@@ -183,15 +183,29 @@ static inline double aprt_erf_f64(double x)
     return erf(x);
 }
 
+/* `x`, or a NaN when `is_nan`, without a branch: chains of them become vector code. */
+static inline float aprt_or_nan_f32(float x, int is_nan)
+{
+    return aprt_f32_bits(aprt_bits_f32(x) | (uint32_t)-is_nan);
+}
+static inline double aprt_or_nan_f64(double x, int is_nan)
+{
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    u |= (uint64_t)-(int64_t)is_nan;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
 /* Maximum and minimum where NaN wins; sign is 0 for 0 and NaN for NaN. */
 #define APRT_FLOAT_OPS(T, s)                                                                                           \
     static inline T aprt_max_##s(T x, T y)                                                                             \
     {                                                                                                                  \
-        return x > y || x != x ? x : y;                                                                                \
+        return aprt_or_nan_##s(x > y ? x : y, x != x);                                                                 \
     }                                                                                                                  \
     static inline T aprt_min_##s(T x, T y)                                                                             \
     {                                                                                                                  \
-        return x < y || x != x ? x : y;                                                                                \
+        return aprt_or_nan_##s(x < y ? x : y, x != x);                                                                 \
     }                                                                                                                  \
     static inline T aprt_sign_##s(T x)                                                                                 \
     {                                                                                                                  \
@@ -329,8 +343,8 @@ typedef struct aprt_port {
 /* How a parameter's copy lies in memory; the bytes are those of the box in any case.
  *
  *   PLAIN   the box, row-major
- *   PANELS  the last dimensions of the box are a matrix of k x n, for products. It lies in panels of columns, each k rows
- *           of the panel's width, the last one as wide as what is left. The width is the runtime's own. */
+ *   PANELS  the last dimensions of the box are a matrix of k x n, for products. It lies in panels of columns, each k
+ * rows of the panel's width, the last one as wide as what is left. The width is the runtime's own. */
 typedef enum aprt_store { APRT_PLAIN, APRT_PANELS } aprt_store;
 
 /* A rank's part of a parameter: a box of the logical tensor (in elements), kept compactly at byte_offset. What its
@@ -390,7 +404,8 @@ typedef struct aprt_profile aprt_profile;
 
 /* What a kernel found wrong. */
 typedef struct aprt_bad {
-    int64_t index, limit;
+    int64_t index, limit; /* an index that is not in [first, limit) */
+    int64_t first;
 } aprt_bad;
 
 /* One rank while it runs. Programs read it, only the runtime writes it. */
@@ -405,6 +420,8 @@ typedef struct aprt_device {
     aprt_bad bad;
     aprt_instance *instance;
     aprt_profile *profile; /* NULL: not measuring */
+    uint32_t nslots;
+    void **slot; /* what libraries keep from open to close: one for each of the program's, NULL at first */
 } aprt_device;
 
 typedef struct aprt_program {
@@ -420,6 +437,10 @@ typedef struct aprt_program {
     const aprt_group *group;
     const aprt_instr *instr;
     int (*device)(aprt_device *d); /* the instruction list */
+    /* Slots of each device; `prepare` fills them when parameters are loaded, `release` empties them. NULL without any. */
+    uint32_t nslots;
+    int (*prepare)(aprt_device *d);
+    void (*release)(aprt_device *d);
 } aprt_program;
 
 /* ------------------------------------------------------------------------------------------------------------------
@@ -460,8 +481,37 @@ static inline void aprt_at(aprt_device *d, uint32_t instruction)
 }
 /* Reports d->bad for the instruction in progress. Returns the status for the device function to return. */
 int aprt_fail_index(aprt_device *d);
+/* The same for any failure; the runtime says where. */
+int aprt_fail_call(aprt_device *d, int status, const char *text);
 /* Collective over the group of d->rank. Anything but APRT_OK must be returned by the device function. */
 int aprt_exchange_run(aprt_device *d, const aprt_exchange *x, const void *src, void *dst);
+
+/* The first k of n elements of x in order (largest: from the largest down), and their positions. Equals stand in order
+ * of position; NaN is larger than any number. Strides in elements; 1 <= k <= n. */
+void aprt_topk_f32(int64_t n, int64_t k, int32_t largest, const float *x, int64_t sx, float *value, int64_t sv,
+                   int64_t *at, int64_t sat);
+void aprt_topk_f64(int64_t n, int64_t k, int32_t largest, const double *x, int64_t sx, double *value, int64_t sv,
+                   int64_t *at, int64_t sat);
+void aprt_topk_f16(int64_t n, int64_t k, int32_t largest, const uint16_t *x, int64_t sx, uint16_t *value, int64_t sv,
+                   int64_t *at, int64_t sat);
+void aprt_topk_bf16(int64_t n, int64_t k, int32_t largest, const uint16_t *x, int64_t sx, uint16_t *value, int64_t sv,
+                    int64_t *at, int64_t sat);
+void aprt_topk_i8(int64_t n, int64_t k, int32_t largest, const int8_t *x, int64_t sx, int8_t *value, int64_t sv,
+                  int64_t *at, int64_t sat);
+void aprt_topk_u8(int64_t n, int64_t k, int32_t largest, const uint8_t *x, int64_t sx, uint8_t *value, int64_t sv,
+                  int64_t *at, int64_t sat);
+void aprt_topk_i16(int64_t n, int64_t k, int32_t largest, const int16_t *x, int64_t sx, int16_t *value, int64_t sv,
+                   int64_t *at, int64_t sat);
+void aprt_topk_u16(int64_t n, int64_t k, int32_t largest, const uint16_t *x, int64_t sx, uint16_t *value, int64_t sv,
+                   int64_t *at, int64_t sat);
+void aprt_topk_i32(int64_t n, int64_t k, int32_t largest, const int32_t *x, int64_t sx, int32_t *value, int64_t sv,
+                   int64_t *at, int64_t sat);
+void aprt_topk_u32(int64_t n, int64_t k, int32_t largest, const uint32_t *x, int64_t sx, uint32_t *value, int64_t sv,
+                   int64_t *at, int64_t sat);
+void aprt_topk_i64(int64_t n, int64_t k, int32_t largest, const int64_t *x, int64_t sx, int64_t *value, int64_t sv,
+                   int64_t *at, int64_t sat);
+void aprt_topk_u64(int64_t n, int64_t k, int32_t largest, const uint64_t *x, int64_t sx, uint64_t *value, int64_t sv,
+                   int64_t *at, int64_t sat);
 
 /* C[m,n] = beta*C + A[m,k]*B[k,n], strides in elements between rows and columns, beta 0 or 1; the columns of C are
  * adjacent. With beta 0 C is only written. Any strides are right; unit strides in A and B are fast. */
@@ -475,6 +525,51 @@ void aprt_gemm_panels_f32(int64_t m, int64_t n, int64_t k, const float *a, int64
                           int beta, float *c, int64_t rsc);
 void aprt_gemm_panels_f64(int64_t m, int64_t n, int64_t k, const double *a, int64_t rsa, int64_t csa, const double *b,
                           int beta, double *c, int64_t rsc);
+
+/* ---- convolutions: libautopar_rt_conv, which only programs that have some are linked with ----
+ *
+ * x [n,g,c,...] by weights [g,m,c,...] to y [n,g,m,...], spatial dimensions last; strides are in that order. Result i
+ * and kernel element k of a spatial dimension meet in element i*stride + k*dilate - lo of the operand with hole - 1
+ * zeros between its elements; with flip the kernel is read from its end. `turns`, n, g, m and c of a rank, may be less
+ * than the extents: the places behind those of g, m and c are there all the same in x, y and whole operands; what is
+ * written to them is not said, and x holds finite numbers behind those of c.
+ *
+ * Steps: y = the sum, then one after the other relu(y), y + o, y * o, max(y, o), min(y, o). o is a number, or
+ * operand[i] with strides in the order of y; operand -1 is what y held before. A NaN becomes the limit in relu, max and
+ * min. */
+#define APRT_MAX_SPATIAL 5
+#define APRT_MAX_CONV_STEPS 6
+typedef enum aprt_conv_op { APRT_CONV_RELU, APRT_CONV_ADD, APRT_CONV_MUL, APRT_CONV_MAX, APRT_CONV_MIN } aprt_conv_op;
+typedef enum aprt_conv_other { APRT_CONV_NONE, APRT_CONV_NUMBER, APRT_CONV_OPERAND } aprt_conv_other;
+
+typedef struct aprt_conv_step {
+    aprt_conv_op op;
+    aprt_conv_other other;
+    double number;
+    int32_t operand;
+    int64_t stride[APRT_MAX_RANK];
+} aprt_conv_step;
+
+typedef struct aprt_conv_dim {
+    int64_t in, kernel, out, lo, stride, dilate, hole;
+    int32_t flip;
+} aprt_conv_dim;
+
+typedef struct aprt_conv {
+    int32_t dtype;
+    int64_t n, g, m, c;
+    int32_t nspatial;
+    aprt_conv_dim dim[APRT_MAX_SPATIAL];
+    int64_t x[APRT_MAX_RANK], w[APRT_MAX_RANK], y[APRT_MAX_RANK];
+    int32_t nsteps;
+    aprt_conv_step step[APRT_MAX_CONV_STEPS];
+} aprt_conv;
+
+/* Fills a slot, when parameters are loaded. `w`: weights that never change, which are put into the order of the
+ * processor's instructions once; NULL: that is done in every run. */
+int aprt_conv_prepare(aprt_device *d, uint32_t slot, const aprt_conv *conv, const int64_t turns[4], const void *w);
+int aprt_conv_run(aprt_device *d, uint32_t slot, const void *x, const void *w, void *y, const void *const *operand);
+void aprt_conv_release(aprt_device *d);
 
 /* ---- tensors in files ---- */
 typedef struct aprt_failure {
