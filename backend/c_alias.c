@@ -29,7 +29,8 @@ static range nest_range(const ap_kernel *k, const ap_instr *in, uint32_t i, cons
     for (int l = 0; l < n->nouter + n->ninner; l++)
         widen(&r, turns_of(n->extent[l], n->turns[l], in, coordinate), k->operand[i].stride[l]);
     for (uint32_t s = 0; s < n->nsops; s++)
-        if (n->sop[s].kind == AP_SOP_GATHER && n->sop[s].operand == i)
+        if ((n->sop[s].kind == AP_SOP_GATHER || (n->sop[s].kind == AP_SOP_UPDATE && n->sop[s].imm.i >= 0)) &&
+            n->sop[s].operand == i)
             widen(&r, n->sop[s].extent, n->sop[s].stride);
     return r;
 }
@@ -42,6 +43,8 @@ static range pool_range(const ap_kernel *k, const ap_instr *in, uint32_t i, cons
         widen(&r, turns_of(p->extent[l], p->turns[l], in, coordinate), i ? p->to[l] : p->from[l]);
     for (int d = 0; d < p->ndims; d++)
         widen(&r, i ? p->dim[d].count : p->dim[d].extent, i ? p->dim[d].to : p->dim[d].from);
+    if (k->kind == AP_KERNEL_TOPK)
+        widen(&r, i == 0 ? k->topk.n : k->topk.k, k->topk.stride[i]);
     return r;
 }
 

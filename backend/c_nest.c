@@ -54,15 +54,37 @@ static int argument_count(const ap_sop *s)
 {
     switch (s->kind) {
     case AP_SOP_GATHER:
+    case AP_SOP_CHECK:
     case AP_SOP_REDUCE:
+    case AP_SOP_SCAN:
     case AP_SOP_STORE:
     case AP_SOP_TEMP_STORE:
         return 1;
+    case AP_SOP_UPDATE:
+        return s->imm.i >= 0 ? 2 : 1;
     case AP_SOP_POINTWISE:
         return ap_pointwise_nin((ap_pointwise)s->pw);
     default:
         return 0;
     }
+}
+
+/* Finds its element by an index that must be in range. */
+static bool has_row(const ap_sop *s)
+{
+    return s->kind == AP_SOP_GATHER || (s->kind == AP_SOP_UPDATE && s->imm.i >= 0);
+}
+
+static uint32_t row_index(const ap_sop *s)
+{
+    return s->arg[s->kind == AP_SOP_UPDATE];
+}
+
+/* Has another operation checked the index already? */
+static bool is_checked(const nest *w, const ap_sop *s)
+{
+    const ap_sop *index = &w->n->sop[row_index(s)];
+    return index->kind == AP_SOP_CHECK && index->limit <= s->limit;
 }
 
 static int level_of(const nest *w, const ap_sop *s)
@@ -80,7 +102,9 @@ static int level_of(const nest *w, const ap_sop *s)
         break;
     case AP_SOP_REDUCE:
         return n->nouter;
+    case AP_SOP_SCAN:
     case AP_SOP_STORE:
+    case AP_SOP_UPDATE:
     case AP_SOP_TEMP_STORE:
     case AP_SOP_TEMP_LOAD:
         return loops;
@@ -102,7 +126,8 @@ static void analyse(nest *w)
         w->level[i] = (uint8_t)level_of(w, &n->sop[i]);
     for (uint32_t i = n->nsops; i-- > 0;) {
         const ap_sop *s = &n->sop[i];
-        w->live[i] |= s->kind == AP_SOP_STORE || s->kind == AP_SOP_TEMP_STORE || s->kind == AP_SOP_GATHER;
+        w->live[i] |= s->kind == AP_SOP_STORE || s->kind == AP_SOP_TEMP_STORE || s->kind == AP_SOP_GATHER ||
+                      s->kind == AP_SOP_UPDATE || s->kind == AP_SOP_CHECK;
         for (int a = 0; w->live[i] && a < argument_count(s); a++)
             w->live[s->arg[a]] = true;
     }
@@ -173,6 +198,15 @@ static void end_load(const nest *w, uint8_t o)
         ap_text_add(w->t, ")");
 }
 
+/* A register's contents as memory holds them, to the end of the line. */
+static void print_stored(const nest *w, ap_dtype t, const char *x)
+{
+    if (t == AP_F16 || t == AP_BF16)
+        ap_text_addf(w->t, "aprt_f32_to_%s(%s);\n", ap_dtype_str(t), x);
+    else
+        ap_text_addf(w->t, "%s%s;\n", t == AP_BOOL ? "(uint8_t)" : "", x);
+}
+
 static void print_store(const nest *w, const ap_sop *s)
 {
     ap_dtype t = w->k->operand[s->operand].dtype;
@@ -181,12 +215,8 @@ static void print_store(const nest *w, const ap_sop *s)
     ap_text_add(w->t, "[");
     if (!print_strides(w, w->k->operand[s->operand].stride, section_loops(w->n, s->section)))
         ap_text_add(w->t, "0");
-    if (t == AP_F16 || t == AP_BF16)
-        ap_text_addf(w->t, "] = aprt_f32_to_%s(%s);\n", ap_dtype_str(t), x);
-    else if (t == AP_BOOL)
-        ap_text_addf(w->t, "] = (uint8_t)%s;\n", x);
-    else
-        ap_text_addf(w->t, "] = %s;\n", x);
+    ap_text_add(w->t, "] = ");
+    print_stored(w, t, x);
 }
 
 static bool has_start(const nest *w, const ap_sop *s)
@@ -236,25 +266,38 @@ static bool may_hold_none(const nest *w, const ap_sop *s)
     return false;
 }
 
-/* The index is checked against the whole range and turned into a row of this rank's part; what lies elsewhere reads as
- * zero (of row 0, which is there on most ranks, so that the load needs no condition). */
-static void print_check(nest *w, uint32_t id)
+/* Leaves the kernel when x is not in [first, limit). */
+static void print_range(nest *w, const char *x, int64_t first, int64_t limit)
 {
-    const ap_sop *s = &w->n->sop[id];
-    ap_text number;
-    ap_text_init(&number, &w->e->ctx->scratch);
-    ap_text_addf(&number, "%s%s", w->n->sop[s->arg[0]].dtype == AP_I64 ? "" : "(int64_t)", value_of(w, s->arg[0]).text);
-    const char *x = ap_text_str(&number);
     indent(w);
-    ap_text_addf(w->t, "if (%s < 0 || %s >= %" PRId64 ") {\n", x, x, s->limit);
+    ap_text_addf(w->t, "if (%s < %" PRId64 " || %s >= %" PRId64 ") {\n", x, first, x, limit);
     w->depth++;
     indent(w);
-    ap_text_addf(w->t, "*bad = (aprt_bad){%s, %" PRId64 "};\n", x, s->limit);
+    ap_text_addf(w->t, "*bad = (aprt_bad){%s, %" PRId64 ", %" PRId64 "};\n", x, limit, first);
     indent(w);
     ap_text_add(w->t, "return 1;\n");
     w->depth--;
     indent(w);
     ap_text_add(w->t, "}\n");
+}
+
+/* The value of a sop as an i64. */
+static const char *index_text(const nest *w, uint32_t id)
+{
+    ap_text t;
+    ap_text_init(&t, &w->e->ctx->scratch);
+    ap_text_addf(&t, "%s%s", w->n->sop[id].dtype == AP_I64 ? "" : "(int64_t)", value_of(w, id).text);
+    return ap_text_str(&t);
+}
+
+/* The index is checked against the whole range and turned into a row of this rank's part; what lies elsewhere reads as
+ * zero (of row 0, which is there on most ranks, so that the load needs no condition). */
+static void print_check(nest *w, uint32_t id)
+{
+    const ap_sop *s = &w->n->sop[id];
+    const char *x = index_text(w, row_index(s));
+    if (!is_checked(w, s))
+        print_range(w, x, 0, s->limit);
     if (s->extent <= 0)
         return;
     indent(w);
@@ -266,8 +309,58 @@ static void print_check(nest *w, uint32_t id)
         return;
     indent(w);
     ap_text_addf(w->t, "const int here%u = r%u >= 0 && r%u < %" PRId64 ";\n", id, id, id, s->extent);
+    if (s->kind == AP_SOP_UPDATE)
+        return;
     indent(w);
     ap_text_addf(w->t, "const int64_t row%u = here%u ? r%u : 0;\n", id, id, id);
+}
+
+/* Negative ones count from the end. */
+static void print_index(nest *w, uint32_t id)
+{
+    const ap_sop *s = &w->n->sop[id];
+    const char *x = value_of(w, s->arg[0]).text, *type = ap_emit_register(s->dtype);
+    ap_text_addf(w->t, "const %s v%u = %s < 0 ? (%s)(%s + %" PRId64 ") : %s;\n", type, id, x, type, x, s->limit, x);
+}
+
+/* y[...] = y[...] + x, where the row is here. */
+static void print_update(nest *w, uint32_t id)
+{
+    static const ap_pointwise op[AP_SCATTER_KIND_COUNT] = {[AP_SCATTER_ADD] = AP_PW_ADD,
+                                                           [AP_SCATTER_MUL] = AP_PW_MUL,
+                                                           [AP_SCATTER_MAX] = AP_PW_MAX,
+                                                           [AP_SCATTER_MIN] = AP_PW_MIN};
+    const ap_sop *s = &w->n->sop[id];
+    ap_dtype t = w->k->operand[s->operand].dtype;
+    ap_text at, *line = w->t;
+    ap_text_init(&at, &w->e->ctx->scratch);
+    w->t = &at;
+    bool any = print_strides(w, w->k->operand[s->operand].stride, section_loops(w->n, s->section));
+    if (has_row(s))
+        ap_text_addf(&at, "%s%" PRId64 "*r%u", any ? " + " : "", s->stride, id);
+    else if (!any)
+        ap_text_add(&at, "0");
+    const char *index = ap_text_str(&at);
+    ap_expr x[2] = {{"", 3}, value_of(w, s->arg[0])};
+    ap_text load;
+    ap_text_init(&load, &w->e->ctx->scratch);
+    w->t = &load;
+    begin_load(w, s->operand);
+    ap_text_add(&load, index);
+    end_load(w, s->operand);
+    x[0].text = ap_text_str(&load);
+    w->t = line;
+    if (s->reduce != AP_SCATTER_SET)
+        x[1] = ap_emit_pointwise(w->e->ctx, op[s->reduce], t, t, x);
+    if (has_row(s) && s->extent <= 0) {
+        ap_text_add(w->t, ";\n");
+        return;
+    }
+    if (has_row(s) && !holds_all(w, s))
+        ap_text_addf(w->t, "if (here%u) ", id);
+    ap_emit_operand(w->t, w->k, s->operand);
+    ap_text_addf(w->t, "[%s] = ", index);
+    print_stored(w, t, x[1].text);
 }
 
 static void print_gather(nest *w, uint32_t id)
@@ -384,6 +477,31 @@ static void print_fold_end(nest *w, uint32_t id)
         ap_text_addf(w->t, "const %s v%u = (%s)s%u;\n", type, id, type, id);
 }
 
+/* What is folded so far, as a value of the sop's type. */
+static void print_running(nest *w, uint32_t id)
+{
+    const ap_sop *s = &w->n->sop[id];
+    const char *type = ap_emit_register(s->dtype);
+    if (s->dtype == AP_F16 || s->dtype == AP_BF16)
+        ap_text_addf(w->t, "const float v%u = aprt_round_%s((float)s%u);\n", id, ap_dtype_str(s->dtype), id);
+    else
+        ap_text_addf(w->t, "const %s v%u = (%s)s%u;\n", type, id, type, id);
+}
+
+static void print_scan(nest *w, uint32_t id)
+{
+    bool exclusive = w->n->sop[id].imm.i != 0;
+    if (exclusive)
+        print_running(w, id);
+    else
+        print_fold(w, id);
+    indent(w);
+    if (exclusive)
+        print_fold(w, id);
+    else
+        print_running(w, id);
+}
+
 /* ---- statements ---- */
 
 static void print_value(nest *w, uint32_t id)
@@ -402,6 +520,15 @@ static void print_value(nest *w, uint32_t id)
         break;
     case AP_SOP_GATHER:
         print_gather(w, id);
+        break;
+    case AP_SOP_CHECK:
+        print_index(w, id);
+        break;
+    case AP_SOP_SCAN:
+        print_scan(w, id);
+        break;
+    case AP_SOP_UPDATE:
+        print_update(w, id);
         break;
     case AP_SOP_INDEX:
         ap_text_addf(w->t, "const %s v%u = ", type, id);
@@ -448,14 +575,16 @@ static void print_level(nest *w, int level, int section)
         bool at_end = s->kind == AP_SOP_REDUCE && section >= 0 && level == section_loops(w->n, section);
         if (!w->live[i] || s->kind == AP_SOP_CONST || (section >= 0 && s->section != section))
             continue;
-        if (s->kind == AP_SOP_REDUCE ? !at_end : w->level[i] != level && s->kind != AP_SOP_GATHER)
+        if (s->kind == AP_SOP_REDUCE ? !at_end : w->level[i] != level && !has_row(s))
             continue;
-        if (s->kind == AP_SOP_GATHER) { /* the check as soon as the index is known, the element where it is used */
-            if (w->level[s->arg[0]] == level)
+        if (has_row(s)) { /* the check as soon as the index is known, the element where it is used */
+            if (w->level[row_index(s)] == level)
                 print_check(w, i);
             if (w->level[i] != level)
                 continue;
         }
+        if (s->kind == AP_SOP_CHECK)
+            print_range(w, index_text(w, s->arg[0]), -s->limit, s->limit);
         indent(w);
         print_value(w, i);
     }
@@ -493,9 +622,11 @@ static bool is_parallel(const nest *w, int section, int l)
         const ap_sop *s = &w->n->sop[i];
         if (!w->live[i] || (section >= 0 && s->section != section))
             continue;
-        if (s->kind == AP_SOP_GATHER && w->level[s->arg[0]] == l + 1)
+        if (has_row(s) && w->level[row_index(s)] == l + 1 && (s->kind == AP_SOP_UPDATE || !is_checked(w, s)))
             return false;
-        if (s->kind == AP_SOP_STORE && w->k->operand[s->operand].stride[l] == 0)
+        if (s->kind == AP_SOP_SCAN || (s->kind == AP_SOP_CHECK && w->level[i] == l + 1))
+            return false;
+        if ((s->kind == AP_SOP_STORE || s->kind == AP_SOP_UPDATE) && w->k->operand[s->operand].stride[l] == 0)
             return false;
         if (s->kind == AP_SOP_REDUCE && is_argument_index(s))
             return false;
@@ -525,7 +656,8 @@ static void print_section(nest *w, int section)
 {
     int outer = w->n->nouter, loops = section_loops(w->n, section);
     for (uint32_t i = 0; i < w->n->nsops; i++)
-        if (w->n->sop[i].kind == AP_SOP_REDUCE && w->live[i] && w->n->sop[i].section == section)
+        if ((w->n->sop[i].kind == AP_SOP_REDUCE || w->n->sop[i].kind == AP_SOP_SCAN) && w->live[i] &&
+            w->n->sop[i].section == section)
             print_fold_start(w, i);
     print_level(w, outer, section);
     for (int l = outer; l < loops; l++) {
@@ -578,7 +710,7 @@ int64_t ap_emit_nest_scratch(const ap_kernel *k)
 bool ap_emit_nest_checks(const ap_kernel *k)
 {
     for (uint32_t i = 0; k->kind == AP_KERNEL_NEST && i < k->nest.nsops; i++)
-        if (k->nest.sop[i].kind == AP_SOP_GATHER)
+        if (has_row(&k->nest.sop[i]) || k->nest.sop[i].kind == AP_SOP_CHECK)
             return true;
     return false;
 }

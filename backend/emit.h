@@ -48,6 +48,7 @@ void ap_emit_nest(const ap_emit *e, ap_text *t, const ap_kernel *k);
 /* ---- c_pool.c ---- */
 void ap_emit_pool(const ap_emit *e, ap_text *t, const ap_kernel *k);
 
+void ap_emit_topk(ap_text *t, const ap_kernel *k);
 /* Name of operand i of a kernel: x0, x1, ... for those that are read, y0, ... for those written; GEMM: a, b, c. */
 void ap_emit_operand(ap_text *t, const ap_kernel *k, uint32_t i);
 ap_status ap_emit_kernels(ap_emit *e);
@@ -57,7 +58,7 @@ ap_status ap_emit_header(const ap_emit *e);
 ap_status ap_emit_program(const ap_emit *e);
 ap_status ap_emit_main(const ap_emit *e);
 ap_status ap_emit_build_files(const ap_emit *e);
-/* Sets e->weight and writes weights.safetensors. */
+/* Sets e->weight and writes weights.safetensors, and the other files of the form wanted. */
 ap_status ap_emit_weights(ap_emit *e);
 
 #endif

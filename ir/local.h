@@ -53,11 +53,17 @@ typedef enum ap_sop_kind {
     AP_SOP_LOAD,   /* operand[ loops * strides ] */
     AP_SOP_GATHER, /* operand[ loops * strides + (arg0 - ints[imm.i]) * stride ]; 0 where arg0 - ints[imm.i] is outside
                       [0, extent). arg0 must lie in [0, limit): else the kernel reports the index and stops */
+    AP_SOP_CHECK,  /* arg0, an index into `limit` entries, from the end when negative, made non-negative. It must lie in
+                      [-limit, limit): else the kernel reports it and stops */
     AP_SOP_CONST,  /* imm */
     AP_SOP_INDEX,  /* i64: sum of loop index * stride_loop[...] + ints[imm.i] (imm.i < 0: no int) */
-    AP_SOP_POINTWISE,  /* pw(arg0, arg1, arg2) */
-    AP_SOP_REDUCE,     /* folds arg0 over the inner loops; visible in later sections */
-    AP_SOP_STORE,      /* operand[ loops * strides ] = arg0 (inner strides unused in a row section) */
+    AP_SOP_POINTWISE, /* pw(arg0, arg1, arg2) */
+    AP_SOP_REDUCE,    /* folds arg0 over the inner loops; visible in later sections */
+    AP_SOP_SCAN,      /* folds arg0 over the inner loops, the value so far: with arg0, or (imm.i 1) without it */
+    AP_SOP_STORE,     /* operand[ loops * strides ] = arg0 (inner strides unused in a row section) */
+    AP_SOP_UPDATE, /* as STORE, but what is there is set, added to, ... (`reduce` is an ap_scatter_kind) in the order of
+                      the loops. With imm.i >= 0 at (arg1 - ints[imm.i]) * stride further, for arg1 in
+                      [ints[imm.i], ints[imm.i] + extent) only; arg1 must lie in [0, limit), as in GATHER */
     AP_SOP_TEMP_STORE, /* row temporary imm.i [inner index] = arg0 */
     AP_SOP_TEMP_LOAD,
     AP_SOP_KIND_COUNT
@@ -68,11 +74,12 @@ typedef struct ap_sop {
     ap_dtype dtype;  /* of the value it makes (STORE: that it stores) */
     uint8_t section; /* non-decreasing along the list */
     uint8_t operand;
-    uint8_t reduce;  /* ap_reduce_kind; ARGMAX, ARGMIN fold (value, row-major inner index) and give the index */
+    uint8_t reduce;  /* REDUCE, SCAN: ap_reduce_kind; ARGMAX, ARGMIN fold (value, row-major inner index) and give the
+                        index */
     uint16_t pw;     /* ap_pointwise */
     uint32_t arg[3]; /* sop ids; an inner value is visible only in its own section */
     ap_scalar imm;
-    int64_t stride, extent, limit;     /* GATHER */
+    int64_t stride, extent, limit;     /* GATHER, UPDATE; CHECK: limit */
     int64_t loop_stride[AP_MAX_LOOPS]; /* INDEX */
 } ap_sop;
 
@@ -116,7 +123,58 @@ typedef struct ap_pooling {
     ap_pool_dim dim[AP_MAX_RANK];
 } ap_pooling;
 
-typedef enum ap_kernel_class { AP_KERNEL_NEST, AP_KERNEL_GEMM, AP_KERNEL_POOL, AP_KERNEL_COUNT } ap_kernel_class;
+/* For loops: of n elements of operand 0 the first k in order (smallest or largest first; NaN is larger than any number;
+ * equals in order of position), to operand 1, and their positions, i64, to operand 2. The loops are those of the record
+ * `nest`, which has no sections. */
+typedef struct ap_topk {
+    bool largest;
+    int64_t n, k, stride[3]; /* of the operands along the row */
+} ap_topk;
+
+/* Convolution, [n,g,c,...] by [g,m,c,...] to [n,g,m,...] as in ir/op/conv.c. Operands: 0 x, 1 weights, 2 the result, then
+ * those of the steps. Strides are by dimension in that order. Each of n, g, m, c may have turns as in a nest. The places
+ * behind those of g, m and c are there in x, in the result and in whole operands: what is written there is not said,
+ * and what x holds behind those of c are finite numbers.
+ *
+ * Steps make the result from the sum, one after the other: pw(r) or pw(r, other), rounded to the type each time.
+ * Operand 2 in a step, with the strides of the result, is what lies there before. */
+typedef enum ap_conv_other { AP_CONV_NONE, AP_CONV_NUMBER, AP_CONV_OPERAND } ap_conv_other;
+typedef struct ap_conv_step {
+    uint16_t pw; /* ap_pointwise */
+    ap_conv_other other;
+    ap_scalar imm;               /* NUMBER */
+    uint8_t operand;             /* OPERAND */
+    int64_t stride[AP_MAX_RANK]; /* OPERAND: along the dimensions of the result */
+} ap_conv_step;
+#define AP_MAX_CONV_STEPS 6
+typedef struct ap_conv {
+    ap_dtype dtype;
+    uint8_t nspatial, nsteps;
+    int64_t n, g, m, c;
+    uint32_t turns_n, turns_g, turns_m, turns_c;
+    int64_t in[AP_MAX_SPATIAL], kernel[AP_MAX_SPATIAL], out[AP_MAX_SPATIAL];
+    ap_conv_dim dim[AP_MAX_SPATIAL];
+    int64_t x[AP_MAX_RANK], w[AP_MAX_RANK], y[AP_MAX_RANK];
+    ap_conv_step step[AP_MAX_CONV_STEPS];
+} ap_conv;
+
+/* Whether the operand of a step has more than one element per channel. */
+static inline bool ap_conv_step_is_whole(const ap_conv *c, const ap_conv_step *s)
+{
+    bool whole = s->stride[0] != 0;
+    for (int d = 0; d < c->nspatial; d++)
+        whole = whole || s->stride[3 + d] != 0;
+    return whole;
+}
+
+typedef enum ap_kernel_class {
+    AP_KERNEL_NEST,
+    AP_KERNEL_GEMM,
+    AP_KERNEL_POOL,
+    AP_KERNEL_TOPK,
+    AP_KERNEL_CONV,
+    AP_KERNEL_COUNT
+} ap_kernel_class;
 
 typedef struct ap_kernel_operand {
     ap_dtype dtype;
@@ -130,9 +188,11 @@ typedef struct ap_kernel {
     uint32_t noperands; /* GEMM: A, B, C */
     ap_kernel_operand *operand;
     uint32_t nints;    /* rank-dependent integers, passed by the call */
-    ap_nest nest;      /* NEST */
+    ap_nest nest;      /* NEST; TOPK: its loops */
+    ap_topk topk;      /* TOPK */
     ap_gemm gemm;      /* GEMM */
     ap_pooling pool;   /* POOL */
+    ap_conv conv;      /* CONV */
     const char *about; /* for the comment above: what the first node computes, shapes and shardings */
 } ap_kernel;
 

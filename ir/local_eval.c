@@ -3,6 +3,7 @@
  * with 0xff (NaN), so that what is read before it is written shows. */
 #include "ir/local.h"
 
+#include "ir/local_text.h"
 #include "ir/op/columns.h"
 
 #include <inttypes.h>
@@ -161,6 +162,57 @@ static ap_status gather_step(nest_run *r, const ap_sop *s, bool inner, ap_scalar
     return AP_OK;
 }
 
+static ap_status check_step(const nest_run *r, const ap_sop *s, ap_scalar *out)
+{
+    int64_t k = r->value[s->arg[0]].i;
+    if (k < -s->limit || k >= s->limit)
+        return ap_error(r->m->p->ctx, r->instr->loc, "index %" PRId64 " is outside [%" PRId64 ", %" PRId64 ")", k,
+                        -s->limit, s->limit);
+    out->i = k < 0 ? k + s->limit : k;
+    return AP_OK;
+}
+
+/* What is folded so far stands in best[]. */
+static void scan_step(nest_run *r, uint32_t id, const ap_sop *s)
+{
+    static const ap_pointwise op[AP_REDUCE_KIND_COUNT] = {[AP_REDUCE_SUM] = AP_PW_ADD,
+                                                          [AP_REDUCE_PROD] = AP_PW_MUL,
+                                                          [AP_REDUCE_MAX] = AP_PW_MAX,
+                                                          [AP_REDUCE_MIN] = AP_PW_MIN};
+    ap_dtype wide = ap_dtype_is_float(s->dtype) ? AP_F64 : s->dtype;
+    ap_scalar x[2] = {r->best[id], r->value[s->arg[0]]};
+    ap_scalar next = ap_pointwise_eval(op[s->reduce], wide, wide, x);
+    r->value[id] = ap_scalar_round(s->dtype, s->imm.i ? x[0] : next);
+    r->best[id] = next;
+}
+
+static ap_status update_step(const nest_run *r, const ap_sop *s, bool inner)
+{
+    static const ap_pointwise op[AP_SCATTER_KIND_COUNT] = {[AP_SCATTER_ADD] = AP_PW_ADD,
+                                                           [AP_SCATTER_MUL] = AP_PW_MUL,
+                                                           [AP_SCATTER_MAX] = AP_PW_MAX,
+                                                           [AP_SCATTER_MIN] = AP_PW_MIN};
+    const place *p = &r->operand[s->operand];
+    int64_t at = loop_offset(r, r->k->operand[s->operand].stride, inner);
+    if (s->imm.i >= 0) {
+        int64_t row = r->value[s->arg[1]].i, start = r->ints[s->imm.i];
+        if (row < 0 || row >= s->limit)
+            return ap_error(r->m->p->ctx, r->instr->loc, "index %" PRId64 " is outside [0, %" PRId64 ")", row,
+                            s->limit);
+        if (row < start || row >= start + s->extent)
+            return AP_OK;
+        at += (row - start) * s->stride;
+    }
+    uint8_t *e = element(p, at);
+    if (!e)
+        return leaves_buffer(r->m, r->instr->loc, ap_name_str(r->m->p->ctx, r->k->name));
+    ap_scalar x[2] = {ap_scalar_load(p->dtype, e), r->value[s->arg[0]]};
+    if (s->reduce != AP_SCATTER_SET)
+        x[1] = ap_pointwise_eval(op[s->reduce], p->dtype, p->dtype, x);
+    ap_scalar_store(p->dtype, e, x[1]);
+    return AP_OK;
+}
+
 static ap_status step(nest_run *r, uint32_t id, bool inner)
 {
     const ap_sop *s = &r->k->nest.sop[id];
@@ -181,6 +233,13 @@ static ap_status step(nest_run *r, uint32_t id, bool inner)
         break;
     case AP_SOP_GATHER:
         return gather_step(r, s, inner, v);
+    case AP_SOP_CHECK:
+        return check_step(r, s, v);
+    case AP_SOP_SCAN:
+        scan_step(r, id, s);
+        break;
+    case AP_SOP_UPDATE:
+        return update_step(r, s, inner);
     case AP_SOP_CONST:
         *v = s->imm;
         break;
@@ -246,7 +305,7 @@ static ap_status run_section(nest_run *r, uint32_t from, uint32_t to, bool inner
 {
     const ap_nest *n = &r->k->nest;
     for (uint32_t i = from; i < to; i++) {
-        if (n->sop[i].kind == AP_SOP_REDUCE) {
+        if (n->sop[i].kind == AP_SOP_REDUCE || n->sop[i].kind == AP_SOP_SCAN) {
             ap_dtype t = n->sop[n->sop[i].arg[0]].dtype;
             r->value[i] = r->best[i] = reduce_identity((ap_reduce_kind)n->sop[i].reduce, t);
             if (n->sop[i].reduce == AP_REDUCE_ARGMAX || n->sop[i].reduce == AP_REDUCE_ARGMIN)
@@ -285,6 +344,66 @@ static ap_status run_nest(nest_run *r, ap_arena *tmp)
                 ;
             AP_TRY(run_section(r, from, to, n->inner[section]));
         }
+    } while (next_index(r->index, r->extent, 0, n->nouter));
+    return AP_OK;
+}
+
+/* ---- the first k of a row ---- */
+
+static bool comes_first(ap_dtype t, bool largest, ap_scalar x, ap_scalar y)
+{
+    if (!largest) {
+        ap_scalar z = x;
+        x = y, y = z;
+    }
+    if (ap_dtype_is_float(t))
+        return isnan(x.f) ? !isnan(y.f) : x.f > y.f;
+    return t == AP_U64 ? (uint64_t)x.i > (uint64_t)y.i : x.i > y.i;
+}
+
+/* The next one each time: the first of those that are left. */
+static bool topk_row(const nest_run *r, bool *taken)
+{
+    const ap_topk *k = &r->k->topk;
+    int64_t at[3];
+    for (int i = 0; i < 3; i++)
+        at[i] = loop_offset(r, r->k->operand[i].stride, false);
+    memset(taken, 0, (size_t)k->n * sizeof *taken);
+    for (int64_t j = 0; j < k->k; j++) {
+        int64_t best = -1;
+        ap_scalar most = {0};
+        for (int64_t i = 0; i < k->n; i++) {
+            const uint8_t *e = element(&r->operand[0], at[0] + i * k->stride[0]);
+            if (!e)
+                return false;
+            ap_scalar x = ap_scalar_load(r->operand[0].dtype, e);
+            if (taken[i] || (best >= 0 && !comes_first(r->operand[0].dtype, k->largest, x, most)))
+                continue;
+            best = i;
+            most = x;
+        }
+        taken[best] = true;
+        uint8_t *value = element(&r->operand[1], at[1] + j * k->stride[1]);
+        uint8_t *position = element(&r->operand[2], at[2] + j * k->stride[2]);
+        if (!value || !position)
+            return false;
+        ap_scalar_store(r->operand[1].dtype, value, most);
+        ap_scalar_store(AP_I64, position, (ap_scalar){.i = best});
+    }
+    return true;
+}
+
+static ap_status run_topk(nest_run *r, ap_arena *tmp)
+{
+    const ap_nest *n = &r->k->nest;
+    bool *taken = AP_NEW_ARRAY(tmp, bool, r->k->topk.n);
+    if (!set_turns(r, n->nouter, n->extent, n->turns, r->extent))
+        return leaves_buffer(r->m, r->instr->loc, "a loop");
+    if (loops_count(r->extent, 0, n->nouter) == 0)
+        return AP_OK;
+    do {
+        if (!topk_row(r, taken))
+            return leaves_buffer(r->m, r->instr->loc, ap_name_str(r->m->p->ctx, r->k->name));
     } while (next_index(r->index, r->extent, 0, n->nouter));
     return AP_OK;
 }
@@ -439,6 +558,34 @@ static ap_status run_pool(const nest_run *run)
     return AP_OK;
 }
 
+/* ---- convolutions ---- */
+
+static bool load_conv(void *user, uint32_t operand, int64_t offset, ap_scalar *out)
+{
+    const place *p = &((const place *)user)[operand];
+    const uint8_t *e = element(p, offset);
+    if (e)
+        *out = ap_scalar_load(p->dtype, e);
+    return e != NULL;
+}
+
+static bool store_conv(void *user, uint32_t operand, int64_t offset, ap_scalar x)
+{
+    const place *p = &((const place *)user)[operand];
+    uint8_t *e = element(p, offset);
+    if (e)
+        ap_scalar_store(p->dtype, e, x);
+    return e != NULL;
+}
+
+static ap_status run_conv(const nest_run *run)
+{
+    ap_conv_memory mem = {run->operand, load_conv, store_conv};
+    if (!ap_local_conv_turns_fit(&run->k->conv, run->ints) || !ap_local_conv_eval(&run->k->conv, run->ints, &mem))
+        return leaves_buffer(run->m, run->instr->loc, "a convolution");
+    return AP_OK;
+}
+
 /* ---- instructions ---- */
 
 static bool takes_part(const ap_instr *instr, const device *d)
@@ -468,8 +615,12 @@ static ap_status run_call(const machine *m, const ap_instr *instr, const device 
         r.ints[i] = ap_int_at(&instr->ints[i], d->coords);
     for (uint32_t i = 0; i < k->noperands && status == AP_OK; i++)
         status = resolve(m, d, &instr->ref[i], k->operand[i].dtype, instr->loc, &r.operand[i]);
-    if (status == AP_OK && k->kind == AP_KERNEL_POOL)
+    if (status == AP_OK && k->kind == AP_KERNEL_CONV)
+        status = run_conv(&r);
+    else if (status == AP_OK && k->kind == AP_KERNEL_POOL)
         status = run_pool(&r);
+    else if (status == AP_OK && k->kind == AP_KERNEL_TOPK)
+        status = run_topk(&r, &tmp);
     else if (status == AP_OK)
         status = k->kind == AP_KERNEL_GEMM ? run_gemm(&r, r.operand, &tmp) : run_nest(&r, &tmp);
     ap_arena_deinit(&tmp);

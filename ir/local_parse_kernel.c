@@ -35,18 +35,42 @@ static ap_status parse_u8(ap_lex *l, const char *what, int64_t max, uint8_t *out
     return AP_OK;
 }
 
-static ap_status parse_gather(ap_lex *l, const ap_sop *sop, uint32_t id, ap_sop *s)
+/* `stride 4 extent 8 limit 8` */
+static ap_status parse_rows(ap_lex *l, ap_sop *s)
 {
-    AP_TRY(parse_u8(l, "an operand", AP_LOCAL_MAX_OPERANDS - 1, &s->operand));
-    AP_TRY(ap_lex_expect_word(l, "at"));
-    AP_TRY(parse_arg(l, sop, id, &s->arg[0]));
-    AP_TRY(parse_int_ref(l, "-", s));
     AP_TRY(ap_lex_expect_word(l, "stride"));
     AP_TRY(ap_lex_i64(l, "a stride", &s->stride));
     AP_TRY(ap_lex_expect_word(l, "extent"));
     AP_TRY(ap_lex_range(l, "an extent", 0, INT64_MAX, &s->extent));
     AP_TRY(ap_lex_expect_word(l, "limit"));
     return ap_lex_range(l, "a limit", 0, INT64_MAX, &s->limit);
+}
+
+static ap_status parse_gather(ap_lex *l, const ap_sop *sop, uint32_t id, ap_sop *s)
+{
+    AP_TRY(parse_u8(l, "an operand", AP_LOCAL_MAX_OPERANDS - 1, &s->operand));
+    AP_TRY(ap_lex_expect_word(l, "at"));
+    AP_TRY(parse_arg(l, sop, id, &s->arg[0]));
+    AP_TRY(parse_int_ref(l, "-", s));
+    return parse_rows(l, s);
+}
+
+static ap_status parse_update(ap_lex *l, const ap_sop *sop, uint32_t id, ap_sop *s)
+{
+    int kind;
+    AP_TRY(ap_parse_choice(l, "what updates do", ap_scatter_text, AP_SCATTER_KIND_COUNT, &kind));
+    s->reduce = (uint8_t)kind;
+    s->imm.i = -1;
+    AP_TRY(parse_u8(l, "an operand", AP_LOCAL_MAX_OPERANDS - 1, &s->operand));
+    AP_TRY(ap_lex_expect(l, ","));
+    AP_TRY(parse_arg(l, sop, id, &s->arg[0]));
+    if (!ap_lex_accept_word(l, "at"))
+        return AP_OK;
+    AP_TRY(parse_arg(l, sop, id, &s->arg[1]));
+    AP_TRY(parse_int_ref(l, "-", s));
+    if (s->imm.i < 0)
+        return ap_lex_error(l, "expected - int");
+    return parse_rows(l, s);
 }
 
 /* What stands between the operation's name and the colon, except a constant's number. */
@@ -71,10 +95,19 @@ static ap_status parse_operands(ap_lex *l, const ap_nest *n, const ap_sop *sop, 
             AP_TRY(parse_arg(l, sop, id, &s->arg[i]));
         }
         return AP_OK;
+    case AP_SOP_CHECK:
+        AP_TRY(parse_arg(l, sop, id, &s->arg[0]));
+        AP_TRY(ap_lex_expect_word(l, "limit"));
+        return ap_lex_range(l, "a limit", 1, INT64_MAX, &s->limit);
+    case AP_SOP_UPDATE:
+        return parse_update(l, sop, id, s);
     case AP_SOP_REDUCE:
+    case AP_SOP_SCAN:
         AP_TRY(ap_parse_choice(l, "a reduction", ap_reduce_text, AP_REDUCE_KIND_COUNT, &kind));
         s->reduce = (uint8_t)kind;
-        return parse_arg(l, sop, id, &s->arg[0]);
+        AP_TRY(parse_arg(l, sop, id, &s->arg[0]));
+        s->imm.i = s->kind == AP_SOP_SCAN && ap_lex_accept_word(l, "exclusive");
+        return AP_OK;
     case AP_SOP_STORE:
         AP_TRY(parse_u8(l, "an operand", AP_LOCAL_MAX_OPERANDS - 1, &s->operand));
         break;
@@ -175,7 +208,6 @@ static ap_status parse_loops(ap_lex *l, ap_nest *n)
 static ap_status parse_nest(ap_lex *l, ap_nest *n)
 {
     AP_VEC(ap_sop) sops = {0};
-    AP_TRY(parse_loops(l, n));
     while (!ap_lex_accept(l, "}")) {
         ap_sop s;
         bool inner = ap_lex_accept_word(l, "inner");
@@ -277,7 +309,7 @@ static ap_status parse_kernel_operands(ap_lex *l, ap_kernel *k, int *out_strides
         if (operands.len == AP_LOCAL_MAX_OPERANDS)
             return ap_lex_error(l, "more than %d operands", AP_LOCAL_MAX_OPERANDS);
         AP_TRY(ap_parse_dtype(l, &o.dtype));
-        if (k->kind == AP_KERNEL_NEST) {
+        if (ap_kernel_has_loops(k)) {
             AP_TRY(ap_local_parse_list(l, "strides", AP_MAX_LOOPS, o.stride, &n));
             l->mark = *out_mark = mark;
             if (*out_strides >= 0 && *out_strides != n)
@@ -312,9 +344,12 @@ ap_status ap_local_parse_kernel(ap_lex *l, ap_kernel *k)
     }
     if (k->kind == AP_KERNEL_GEMM)
         return parse_gemm(l, &k->gemm);
+    if (k->kind == AP_KERNEL_CONV)
+        return ap_local_parse_conv(l, &k->conv);
     if (k->kind == AP_KERNEL_POOL)
         return ap_local_parse_pool(l, &k->pool);
-    AP_TRY(parse_nest(l, &k->nest));
+    AP_TRY(parse_loops(l, &k->nest));
+    AP_TRY(k->kind == AP_KERNEL_TOPK ? ap_local_parse_topk(l, &k->topk) : parse_nest(l, &k->nest));
     l->mark = mark;
     if (strides >= 0 && strides != k->nest.nouter + k->nest.ninner)
         return ap_lex_error(l, "%d strides for %d loops", strides, k->nest.nouter + k->nest.ninner);

@@ -6,14 +6,23 @@
 
 #include <inttypes.h>
 
-const char *const ap_kernel_text[AP_KERNEL_COUNT] = {"nest", "gemm", "pool"};
+const char *const ap_kernel_text[AP_KERNEL_COUNT] = {"nest", "gemm", "pool", "topk", "conv"};
 const char *const ap_space_text[AP_SPACE_COUNT] = {"arena", "param", "input", "output"};
 const char *const ap_exchange_text[AP_EXCHANGE_KIND_COUNT] = {"all_gather", "reduce_scatter", "all_reduce",
                                                               "all_to_all"};
 const char *const ap_sop_text[AP_SOP_KIND_COUNT] = {
-    [AP_SOP_LOAD] = "load",   [AP_SOP_GATHER] = "gather",         [AP_SOP_CONST] = "const",
-    [AP_SOP_INDEX] = "index", [AP_SOP_POINTWISE] = NULL,          [AP_SOP_REDUCE] = "reduce",
-    [AP_SOP_STORE] = "store", [AP_SOP_TEMP_STORE] = "temp_store", [AP_SOP_TEMP_LOAD] = "temp_load",
+    [AP_SOP_LOAD] = "load",
+    [AP_SOP_GATHER] = "gather",
+    [AP_SOP_CONST] = "const",
+    [AP_SOP_INDEX] = "index",
+    [AP_SOP_POINTWISE] = NULL,
+    [AP_SOP_REDUCE] = "reduce",
+    [AP_SOP_CHECK] = "check",
+    [AP_SOP_SCAN] = "scan",
+    [AP_SOP_UPDATE] = "update",
+    [AP_SOP_STORE] = "store",
+    [AP_SOP_TEMP_STORE] = "temp_store",
+    [AP_SOP_TEMP_LOAD] = "temp_load",
 };
 
 void ap_local_print_list(ap_text *out, int n, const int64_t *at)

@@ -18,6 +18,21 @@ static void print_sop_operands(const ap_sop *s, int nloops, ap_text *out)
             ap_text_addf(out, " - int %" PRId64, s->imm.i);
         ap_text_addf(out, " stride %" PRId64 " extent %" PRId64 " limit %" PRId64, s->stride, s->extent, s->limit);
         break;
+    case AP_SOP_CHECK:
+        ap_text_addf(out, " %%%" PRIu32 " limit %" PRId64, s->arg[0], s->limit);
+        break;
+    case AP_SOP_SCAN:
+        ap_text_addf(out, " %s %%%" PRIu32 "%s", s->reduce < AP_REDUCE_KIND_COUNT ? reduce[s->reduce] : "?", s->arg[0],
+                     s->imm.i ? " exclusive" : "");
+        break;
+    case AP_SOP_UPDATE:
+        ap_text_addf(out, " %s %d, %%%" PRIu32, s->reduce < AP_SCATTER_KIND_COUNT ? ap_scatter_text[s->reduce] : "?",
+                     s->operand, s->arg[0]);
+        if (s->imm.i >= 0)
+            ap_text_addf(out,
+                         " at %%%" PRIu32 " - int %" PRId64 " stride %" PRId64 " extent %" PRId64 " limit %" PRId64,
+                         s->arg[1], s->imm.i, s->stride, s->extent, s->limit);
+        break;
     case AP_SOP_CONST:
         ap_text_add(out, " ");
         ap_print_scalar(s->dtype, s->imm, out);
@@ -123,7 +138,7 @@ static void print_gemm(const ap_gemm *g, ap_text *out)
 
 void ap_local_print_kernel(const ap_ctx *ctx, const ap_kernel *k, ap_text *out)
 {
-    bool nest = k->kind == AP_KERNEL_NEST;
+    bool nest = ap_kernel_has_loops(k);
     int nloops = k->nest.nouter + k->nest.ninner <= AP_MAX_LOOPS ? k->nest.nouter + k->nest.ninner : 0;
     ap_text_addf(out, "kernel %s @", k->kind < AP_KERNEL_COUNT ? ap_kernel_text[k->kind] : "?");
     ap_print_name(ctx, k->name, out);
@@ -146,9 +161,13 @@ void ap_local_print_kernel(const ap_ctx *ctx, const ap_kernel *k, ap_text *out)
         ap_text_addf(out, "  ints %" PRIu32 "\n", k->nints);
     if (nest)
         print_nest(&k->nest, out);
-    else if (k->kind == AP_KERNEL_POOL)
+    if (k->kind == AP_KERNEL_CONV)
+        ap_local_print_conv(&k->conv, out);
+    if (k->kind == AP_KERNEL_TOPK)
+        ap_local_print_topk(&k->topk, out);
+    if (k->kind == AP_KERNEL_POOL)
         ap_local_print_pool(&k->pool, out);
-    else
+    if (k->kind == AP_KERNEL_GEMM)
         print_gemm(&k->gemm, out);
     ap_text_add(out, "}\n");
 }

@@ -36,17 +36,26 @@ static inline int ap_sop_nargs(const ap_sop *s)
     case AP_SOP_POINTWISE:
         return s->pw < AP_PW_COUNT ? ap_pointwise_nin((ap_pointwise)s->pw) : 0;
     case AP_SOP_GATHER:
+    case AP_SOP_CHECK:
     case AP_SOP_REDUCE:
+    case AP_SOP_SCAN:
     case AP_SOP_STORE:
     case AP_SOP_TEMP_STORE:
         return 1;
+    case AP_SOP_UPDATE:
+        return s->imm.i >= 0 ? 2 : 1;
     default:
         return 0;
     }
 }
 static inline bool ap_sop_has_value(const ap_sop *s)
 {
-    return s->kind != AP_SOP_STORE && s->kind != AP_SOP_TEMP_STORE;
+    return s->kind != AP_SOP_STORE && s->kind != AP_SOP_UPDATE && s->kind != AP_SOP_TEMP_STORE;
+}
+/* Kernels whose loops are in the record `nest`, and whose operands have a stride for each. */
+static inline bool ap_kernel_has_loops(const ap_kernel *k)
+{
+    return k->kind == AP_KERNEL_NEST || k->kind == AP_KERNEL_TOPK;
 }
 
 /* ---- local_parse.c, local_parse_kernel.c ---- */
@@ -54,6 +63,11 @@ static inline bool ap_sop_has_value(const ap_sop *s)
 ap_status ap_local_parse_kernel(ap_lex *l, ap_kernel *out);
 /* "[1,2,3]", at most `max` numbers. */
 ap_status ap_local_parse_list(ap_lex *l, const char *what, int max, int64_t *out, uint8_t *out_n);
+
+/* ---- local_topk.c ---- */
+void ap_local_print_topk(const ap_topk *k, ap_text *out);
+ap_status ap_local_parse_topk(ap_lex *l, ap_topk *out);
+const char *ap_local_topk_fault(const ap_kernel *k);
 
 /* ---- local_print.c, local_print_kernel.c ---- */
 void ap_local_print_list(ap_text *out, int n, const int64_t *at);
@@ -64,6 +78,19 @@ void ap_local_print_pool(const ap_pooling *p, ap_text *out);
 ap_status ap_local_parse_pool(ap_lex *l, ap_pooling *p);
 /* `int 2` after an extent: 1 + its number, or 0 when there is none (local_parse_kernel.c). */
 ap_status ap_local_parse_turns(ap_lex *l, uint32_t *out);
+
+/* ---- local_conv.c: what concerns kernels of class CONV ---- */
+void ap_local_print_conv(const ap_conv *c, ap_text *out);
+ap_status ap_local_parse_conv(ap_lex *l, ap_conv *c);
+const char *ap_local_conv_fault(const ap_kernel *k);
+bool ap_local_conv_turns_fit(const ap_conv *c, const int64_t *ints);
+/* How the elements of the operands are read and written; false: outside of the buffer. */
+typedef struct ap_conv_memory {
+    void *user;
+    bool (*load)(void *user, uint32_t operand, int64_t offset, ap_scalar *out);
+    bool (*store)(void *user, uint32_t operand, int64_t offset, ap_scalar x);
+} ap_conv_memory;
+bool ap_local_conv_eval(const ap_conv *c, const int64_t *ints, const ap_conv_memory *mem);
 
 /* ---- local_verify_kernel.c ---- */
 /* Elements that an operand touches, relative to its start: all of them lie in lo..hi. */
@@ -80,6 +107,7 @@ bool ap_local_kernel_reach(const ap_kernel *k, const int64_t *ints, uint32_t ope
 bool ap_local_turns_fit(const ap_kernel *k, const int64_t *ints);
 const char *ap_local_pool_fault(const ap_kernel *k);
 bool ap_local_pool_reach(const ap_pooling *p, const int64_t *ints, uint32_t operand, ap_reach *out);
+bool ap_local_conv_reach(const ap_conv *c, const int64_t *ints, uint32_t operand, ap_reach *out);
 /* One more loop of `extent` turns with this stride. */
 bool ap_reach_loop(ap_reach *r, int64_t extent, int64_t stride);
 

@@ -47,8 +47,8 @@ static bool nest_reach(const ap_kernel *k, const int64_t *ints, uint32_t operand
     for (uint32_t i = 0; i < n->nsops; i++) {
         const ap_sop *s = &n->sop[i];
         ap_reach r = {.any = true};
-        bool gather = s->kind == AP_SOP_GATHER;
-        if ((s->kind != AP_SOP_LOAD && s->kind != AP_SOP_STORE && !gather) || s->operand != operand)
+        bool update = s->kind == AP_SOP_UPDATE, gather = s->kind == AP_SOP_GATHER || (update && s->imm.i >= 0);
+        if ((s->kind != AP_SOP_LOAD && s->kind != AP_SOP_STORE && !update && !gather) || s->operand != operand)
             continue;
         int loops = n->inner[s->section] ? n->nouter + n->ninner : n->nouter;
         for (int l = 0; l < loops; l++)
@@ -59,6 +59,15 @@ static bool nest_reach(const ap_kernel *k, const int64_t *ints, uint32_t operand
         join(out, &r);
     }
     return true;
+}
+
+static bool topk_reach(const ap_kernel *k, const int64_t *ints, uint32_t operand, ap_reach *out)
+{
+    *out = (ap_reach){.any = true};
+    for (int l = 0; l < k->nest.nouter; l++)
+        if (!ap_reach_loop(out, turns_of(k->nest.extent[l], k->nest.turns[l], ints), k->operand[operand].stride[l]))
+            return false;
+    return ap_reach_loop(out, operand == 0 ? k->topk.n : k->topk.k, k->topk.stride[operand]);
 }
 
 static bool gemm_reach(const ap_gemm *g, const int64_t *ints, uint32_t operand, ap_reach *out)
@@ -81,6 +90,10 @@ static bool gemm_reach(const ap_gemm *g, const int64_t *ints, uint32_t operand, 
 bool ap_local_kernel_reach(const ap_kernel *k, const int64_t *ints, uint32_t operand, ap_reach *out)
 {
     *out = (ap_reach){0};
+    if (k->kind == AP_KERNEL_TOPK)
+        return topk_reach(k, ints, operand, out);
+    if (k->kind == AP_KERNEL_CONV)
+        return ap_local_conv_reach(&k->conv, ints, operand, out);
     if (k->kind == AP_KERNEL_POOL)
         return ap_local_pool_reach(&k->pool, ints, operand, out);
     return k->kind == AP_KERNEL_NEST ? nest_reach(k, ints, operand, out) : gemm_reach(&k->gemm, ints, operand, out);
@@ -99,8 +112,10 @@ bool ap_local_turns_fit(const ap_kernel *k, const int64_t *ints)
     const ap_gemm *g = &k->gemm;
     const uint32_t turns[3] = {g->turns_m, g->turns_n, g->turns_k};
     const int64_t most[3] = {g->m, g->n, g->k};
-    if (k->kind == AP_KERNEL_NEST)
+    if (ap_kernel_has_loops(k))
         return turns_fit(k->nest.nouter + k->nest.ninner, k->nest.extent, k->nest.turns, ints);
+    if (k->kind == AP_KERNEL_CONV)
+        return ap_local_conv_turns_fit(&k->conv, ints);
     if (k->kind == AP_KERNEL_POOL)
         return turns_fit(k->pool.nloops, k->pool.extent, k->pool.turns, ints);
     return turns_fit(g->nloops, g->extent, g->turns, ints) && turns_fit(3, most, turns, ints);
@@ -121,6 +136,8 @@ static const char *argument_fault(const ap_nest *n, uint32_t id, uint32_t arg)
     if (arg >= id || !ap_sop_has_value(&n->sop[arg]))
         return "it uses a value that is not made before";
     const ap_sop *a = &n->sop[arg];
+    if (s->kind == AP_SOP_UPDATE && arg == s->arg[1] && s->imm.i >= 0 && !ap_dtype_is_int(a->dtype))
+        return "its index is no integer";
     if (a->kind == AP_SOP_REDUCE && a->section == s->section)
         return "it uses a reduction in the section that computes it";
     if (a->kind != AP_SOP_REDUCE && n->inner[a->section] && a->section != s->section)
@@ -134,10 +151,12 @@ static const char *memory_fault(const ap_kernel *k, const ap_sop *s)
         return "it names no operand";
     if (s->dtype != k->operand[s->operand].dtype)
         return "its type is not that of the operand";
-    if (s->kind == AP_SOP_STORE && !k->operand[s->operand].written)
+    if ((s->kind == AP_SOP_STORE || s->kind == AP_SOP_UPDATE) && !k->operand[s->operand].written)
         return "it stores to an operand that is only read";
-    if (s->kind == AP_SOP_GATHER && (s->extent < 0 || s->limit < 0))
+    if ((s->kind == AP_SOP_GATHER || s->kind == AP_SOP_UPDATE) && (s->extent < 0 || s->limit < 0))
         return "its extent or limit is negative";
+    if (s->kind == AP_SOP_UPDATE && s->reduce >= AP_SCATTER_KIND_COUNT)
+        return "it updates in no known way";
     if (s->kind == AP_SOP_GATHER && !ap_dtype_is_int(k->nest.sop[s->arg[0]].dtype))
         return "its index is no integer";
     if (s->kind == AP_SOP_GATHER && s->imm.i < 0)
@@ -169,6 +188,22 @@ static const char *reduce_fault(const ap_nest *n, const ap_sop *s)
     return s->dtype != (arg ? AP_I64 : n->sop[s->arg[0]].dtype) ? "its type is not what it reduces to" : NULL;
 }
 
+static const char *scan_fault(const ap_nest *n, const ap_sop *s)
+{
+    if (!n->inner[s->section] || n->ninner != 1)
+        return "values accumulate along one inner loop";
+    if (s->reduce > AP_REDUCE_MIN)
+        return "it is no kind of reduction";
+    return s->dtype != n->sop[s->arg[0]].dtype ? "its type is not what it accumulates" : NULL;
+}
+
+static const char *check_fault(const ap_nest *n, const ap_sop *s)
+{
+    if (!ap_dtype_is_int(s->dtype) || n->sop[s->arg[0]].dtype != s->dtype)
+        return "its index is no integer, or of another type";
+    return s->limit < 1 ? "its limit is not positive" : NULL;
+}
+
 static const char *sop_fault(const ap_kernel *k, uint32_t id, bool stored[AP_LOCAL_MAX_TEMPS])
 {
     const ap_nest *n = &k->nest;
@@ -182,7 +217,8 @@ static const char *sop_fault(const ap_kernel *k, uint32_t id, bool stored[AP_LOC
         if (fault)
             return fault;
     }
-    if ((s->kind == AP_SOP_GATHER || s->kind == AP_SOP_INDEX) && s->imm.i >= (int64_t)k->nints)
+    if ((s->kind == AP_SOP_GATHER || s->kind == AP_SOP_INDEX || s->kind == AP_SOP_UPDATE) &&
+        s->imm.i >= (int64_t)k->nints)
         return "it names no int";
     if (!ap_sop_has_value(s) && n->sop[s->arg[0]].dtype != s->dtype)
         return "what it stores has another type";
@@ -190,7 +226,12 @@ static const char *sop_fault(const ap_kernel *k, uint32_t id, bool stored[AP_LOC
     case AP_SOP_LOAD:
     case AP_SOP_GATHER:
     case AP_SOP_STORE:
+    case AP_SOP_UPDATE:
         return memory_fault(k, s);
+    case AP_SOP_CHECK:
+        return check_fault(n, s);
+    case AP_SOP_SCAN:
+        return scan_fault(n, s);
     case AP_SOP_TEMP_LOAD:
     case AP_SOP_TEMP_STORE:
         return temp_fault(n, s, stored);
@@ -289,5 +330,9 @@ const char *ap_local_kernel_fault(const ap_kernel *k, uint32_t *out_sop)
             return "an operand has no element type";
     if (k->kind == AP_KERNEL_POOL)
         return ap_local_pool_fault(k);
+    if (k->kind == AP_KERNEL_CONV)
+        return ap_local_conv_fault(k);
+    if (k->kind == AP_KERNEL_TOPK)
+        return nest_fault(k, out_sop) ? nest_fault(k, out_sop) : ap_local_topk_fault(k);
     return k->kind == AP_KERNEL_NEST ? nest_fault(k, out_sop) : gemm_fault(k);
 }

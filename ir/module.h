@@ -270,6 +270,8 @@ ap_symbol ap_module_find_symbol(const ap_module *m, const char *name); /* AP_NON
 /* The bytes of `d`, mapped on demand (kept mapped by the context); for SPLAT one element.
  * AP_ERR_ENV when the file is missing or shorter than offset + size. */
 ap_status ap_data_bytes(ap_module *m, const ap_data *d, ap_loc loc, const void **out);
+/* Of FILE data: the path and size of the file, which is mapped on demand. */
+ap_status ap_data_where(ap_module *m, const ap_data *d, const char **out_path, uint64_t *out_size);
 /* The size that `d` must have for a value of type `t`; -1 if it is a part that such a value does not fit into. */
 int64_t ap_data_size(const ap_ctx *ctx, const ap_data *d, ap_type t);
 

@@ -27,6 +27,8 @@ void ap_rule_get(const ap_module *m, ap_node n, ap_arena *arena, ap_rule *out)
     memset(out->result, AP_RULE_NONE, node->nout * sizeof *out->result);
     out->result_partial = ap_arena_calloc(arena, node->nout, sizeof *out->result_partial);
     memset(out->result_partial, AP_RULE_NONE, node->nout * sizeof *out->result_partial);
+    out->operand_partial = ap_arena_calloc(arena, node->nin, sizeof *out->operand_partial);
+    memset(out->operand_partial, AP_RULE_NONE, node->nin * sizeof *out->operand_partial);
     info->rule(m, n, out);
 }
 
@@ -84,8 +86,13 @@ static bool choice_valid(const ap_rule *rule, const ap_choice *c)
 /* Whether axis choice `c` makes the place partial, and how. */
 static bool place_partial(const ap_rule *rule, const place *p, const ap_choice *c, ap_partial *out)
 {
-    if (c->letter != AP_RULE_NONE)
-        return p->is_result && ap_rule_partial(rule, c->letter, p->index, out);
+    if (c->letter != AP_RULE_NONE && p->is_result)
+        return ap_rule_partial(rule, c->letter, p->index, out);
+    if (c->letter != AP_RULE_NONE) {
+        int8_t kind = rule->operand_partial[p->index][c->letter];
+        *out = (ap_partial)kind;
+        return kind != AP_RULE_NONE;
+    }
     if (c->group == AP_RULE_NONE)
         return false;
     *out = (ap_partial)c->partial;

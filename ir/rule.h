@@ -37,6 +37,9 @@ typedef struct ap_rule {
     uint8_t *operand_factors, *result_factors; /* how many factors each has */
     /* Per result: the ap_partial that splitting a letter of kind INNER gives it, or AP_RULE_NONE. */
     int8_t (*result_partial)[AP_MAX_LETTERS];
+    /* Per operand: the ap_partial that splitting a letter which it does not have asks of it, or AP_RULE_NONE: nothing.
+     */
+    int8_t (*operand_partial)[AP_MAX_LETTERS];
     uint8_t ngroups;   /* linear groups */
     uint32_t group[4]; /* bit i: operand i belongs to it (operands 0..31) */
 } ap_rule;

@@ -11,13 +11,16 @@
  *              nested reshape; every operand letter is in the result
  *   gather     {vh,bs->bsh}: operand 1 holds indices; the one letter of operand 0 that is in neither
  *              operand 1 nor the result is the indexed one; letters common to both operands are batch
+ *   scatter    {vh,bs,bsh->vh}: operand 2 holds the updates; the result is like operand 0, whose one letter that
+ *              neither the indices nor the updates have is the indexed one; every letter of the indices is in the
+ *              updates, every other letter of the updates in operand 0
  */
 #ifndef AP_IR_SPEC_H
 #define AP_IR_SPEC_H
 
 #include "ir/type.h"
 
-#define AP_MAX_SPEC_OPERANDS 2
+#define AP_MAX_SPEC_OPERANDS 3
 
 typedef struct ap_spec_side {
     uint8_t rank;
@@ -27,7 +30,7 @@ typedef struct ap_spec_side {
 } ap_spec_side;
 
 typedef struct ap_spec {
-    uint8_t noperands; /* 1 or 2 */
+    uint8_t noperands; /* 1 to 3 */
     ap_spec_side operand[AP_MAX_SPEC_OPERANDS];
     ap_spec_side result;
 } ap_spec;
@@ -35,7 +38,7 @@ typedef struct ap_spec {
 /* Reads "bsk,k(thd)->bs(thd)" (without braces). On failure *out_why is a constant text. */
 bool ap_spec_parse(const char *s, size_t n, ap_spec *out, const char **out_why);
 /* Writes without braces; the buffer must hold AP_SPEC_STR_MAX bytes. */
-#define AP_SPEC_STR_MAX 128
+#define AP_SPEC_STR_MAX 192
 void ap_spec_str(const ap_spec *s, char out[AP_SPEC_STR_MAX]);
 int ap_spec_side_find(const ap_spec_side *s, char letter); /* position or -1 */
 

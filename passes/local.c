@@ -182,17 +182,29 @@ static ap_status emit_return(ap_low *low, const ap_low_item *it)
 static ap_status emit_item(ap_low *low, uint32_t group)
 {
     const ap_low_item *it = &low->items.at[low->groups.at[group].members.at[0].item];
-    if (it->kind != AP_LOW_RETURN && low->value[ap_low_result(low, it)].nuses == 0)
+    const ap_node_info *n = ap_node_at(low->m, it->node);
+    bool used = it->kind == AP_LOW_RETURN;
+    for (uint32_t i = 0; i < n->nout; i++)
+        used = used || low->value[n->out[i]].nuses > 0;
+    if (!used)
         return AP_OK;
     switch (it->kind) {
     case AP_LOW_CONTRACT:
         return ap_low_emit_contract(low, it);
     case AP_LOW_POOL:
         return ap_low_emit_pool(low, it);
+    case AP_LOW_CONV:
+        return ap_low_emit_conv(low, &low->groups.at[group]);
     case AP_LOW_CONCAT:
         return emit_concat(low, it);
     case AP_LOW_PAD:
         return emit_pad(low, it);
+    case AP_LOW_SCATTER:
+        return ap_low_emit_scatter(low, it);
+    case AP_LOW_TOPK:
+        return ap_low_emit_topk(low, it);
+    case AP_LOW_CUMULATE:
+        return ap_low_emit_cumulate(low, it);
     case AP_LOW_EXCHANGE:
         return ap_low_emit_exchange(low, it);
     case AP_LOW_RETURN:

@@ -50,14 +50,19 @@ typedef struct ap_low_value {
 } ap_low_value;
 
 typedef enum ap_low_class {
-    AP_LOW_POINTWISE, /* these four are elements of loop nests */
+    AP_LOW_POINTWISE, /* these five are elements of loop nests */
     AP_LOW_REDUCE,
     AP_LOW_GATHER,
+    AP_LOW_INDEX,
     AP_LOW_MASK,
-    AP_LOW_CONTRACT,
+    AP_LOW_CONTRACT, /* from here to POOL: kernels that compute one result */
+    AP_LOW_SCATTER,
+    AP_LOW_CUMULATE,
+    AP_LOW_CONV,
     AP_LOW_POOL,
     AP_LOW_CONCAT,
     AP_LOW_PAD,
+    AP_LOW_TOPK,
     AP_LOW_EXCHANGE,
     AP_LOW_PART,    /* slice, all_slice: a place inside another */
     AP_LOW_RESHAPE, /* the same bytes read as another shape */
@@ -182,6 +187,8 @@ typedef struct ap_low_nest {
     AP_VEC(ap_int) ints;
     uint8_t nsections; /* the current one is the last */
     bool section_inner[16];
+    bool ordered; /* outer loops stay in the order in which they were added: something is updated in it */
+    const ap_topk *topk; /* no operations: the first k of a row */
     uint8_t ntemps;
     ap_dtype temp_dtype[8];
 } ap_low_nest;
@@ -198,6 +205,8 @@ uint32_t ap_low_nest_load(ap_low_nest *n, const ap_ref *ref, ap_dtype dtype, con
 void ap_low_nest_store(ap_low_nest *n, const ap_ref *ref, ap_dtype dtype, const int64_t *stride, uint32_t value);
 uint32_t ap_low_nest_const(ap_low_nest *n, ap_dtype dtype, ap_scalar x);
 uint32_t ap_low_nest_pointwise(ap_low_nest *n, ap_pointwise pw, ap_dtype dtype, int nin, const uint32_t *arg);
+/* Index `arg` into `limit` entries, checked and made non-negative. */
+uint32_t ap_low_nest_check(ap_low_nest *n, uint32_t arg, int64_t limit);
 /* What a call says besides its kernel. */
 typedef struct ap_low_call {
     const char *name; /* of a kernel made for it: a C identifier */
@@ -238,6 +247,16 @@ typedef enum ap_low_step { AP_LOW_STEP_NONE, AP_LOW_STEP_SLICE, AP_LOW_STEP_MASK
 /* What a change of sharding asks for; AP_ERR_BUG unless it is one elementary step. */
 ap_status ap_low_step_kind(ap_low *low, ap_node n, ap_low_step *out);
 ap_status ap_low_emit_exchange(ap_low *low, const ap_low_item *it);
+
+/* ---- local_index.c ---- */
+ap_status ap_low_emit_scatter(ap_low *low, const ap_low_item *it);
+ap_status ap_low_emit_topk(ap_low *low, const ap_low_item *it);
+ap_status ap_low_emit_cumulate(ap_low *low, const ap_low_item *it);
+
+/* ---- local_conv.c ---- */
+/* Pointwise items that a convolution does on its way, in order: members of its group. */
+void ap_low_absorb_steps(ap_low *low, uint32_t item, ap_low_group *g);
+ap_status ap_low_emit_conv(ap_low *low, const ap_low_group *g);
 
 /* ---- local_kernels.c ---- */
 /* Index of a kernel that equals k in all but name and about; k is added under a fresh name if there is none. */

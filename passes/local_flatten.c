@@ -184,6 +184,14 @@ static ap_status add_node(walk *w, ap_node id)
         return add_item(w, AP_LOW_REDUCE, id);
     case AP_LOWER_GATHER:
         return add_item(w, AP_LOW_GATHER, id);
+    case AP_LOWER_INDEX:
+        return add_item(w, AP_LOW_INDEX, id);
+    case AP_LOWER_SCATTER:
+        return add_item(w, AP_LOW_SCATTER, id);
+    case AP_LOWER_TOPK:
+        return add_item(w, AP_LOW_TOPK, id);
+    case AP_LOWER_CUMULATE:
+        return add_item(w, AP_LOW_CUMULATE, id);
     case AP_LOWER_CONTRACT:
         return add_item(w, AP_LOW_CONTRACT, id);
     case AP_LOWER_CONCAT:
@@ -193,6 +201,7 @@ static ap_status add_node(walk *w, ap_node id)
     case AP_LOWER_POOL:
         return add_item(w, AP_LOW_POOL, id);
     case AP_LOWER_CONV:
+        return add_item(w, AP_LOW_CONV, id);
     case AP_LOWER_NONE:
         break;
     }

@@ -112,6 +112,9 @@ static void make_groups(ap_low *low)
         low->items.at[i].group = i;
         ap_vec_push(low->scratch, &low->groups, g);
     }
+    for (uint32_t i = 0; i < low->items.len; i++)
+        if (low->items.at[i].kind == AP_LOW_CONV)
+            ap_low_absorb_steps(low, i, &low->groups.at[i]);
 }
 
 /* ---- how the loops of two groups correspond ---- */
@@ -357,7 +360,7 @@ static ap_loc gather_loc(const ap_low *low, const ap_low_group *g)
 {
     for (uint32_t i = 0; i < g->members.len; i++) {
         const ap_low_item *it = &low->items.at[g->members.at[i].item];
-        if (it->kind == AP_LOW_GATHER)
+        if (it->kind == AP_LOW_GATHER || it->kind == AP_LOW_INDEX)
             return it->loc;
     }
     return 0;

@@ -2,6 +2,7 @@
  * emit one. Also the text above a kernel and the calls themselves. */
 #include "passes/local.h"
 
+#include "ir/local_text.h"
 #include "ir/text_form.h"
 
 #include <ctype.h>
@@ -75,6 +76,35 @@ static void put_pool(ap_text *t, const ap_pooling *p)
     }
 }
 
+static void put_topk(ap_text *t, const ap_topk *k)
+{
+    const int64_t all[] = {k->largest, k->n, k->k, k->stride[0], k->stride[1], k->stride[2]};
+    put_ints(t, all, sizeof all / sizeof all[0]);
+}
+
+static void put_conv(ap_text *t, const ap_conv *c)
+{
+    const int64_t head[] = {c->dtype, c->nspatial, c->nsteps,  c->n,       c->g,       c->m,
+                            c->c,     c->turns_n,  c->turns_g, c->turns_m, c->turns_c};
+    put_ints(t, head, sizeof head / sizeof head[0]);
+    put_ints(t, c->in, AP_MAX_SPATIAL);
+    put_ints(t, c->kernel, AP_MAX_SPATIAL);
+    for (int d = 0; d < c->nspatial; d++) {
+        const ap_conv_dim *w = &c->dim[d];
+        const int64_t dim[] = {w->lo, w->hi, w->stride, w->dilate, w->hole, w->flip};
+        put_ints(t, dim, sizeof dim / sizeof dim[0]);
+    }
+    put_ints(t, c->x, AP_MAX_RANK);
+    put_ints(t, c->w, AP_MAX_RANK);
+    put_ints(t, c->y, AP_MAX_RANK);
+    for (int i = 0; i < c->nsteps; i++) {
+        const ap_conv_step *s = &c->step[i];
+        const int64_t step[] = {s->pw, s->other, s->imm.i, s->operand};
+        put_ints(t, step, sizeof step / sizeof step[0]);
+        put_ints(t, s->stride, AP_MAX_RANK);
+    }
+}
+
 static void put_kernel(ap_text *t, const ap_kernel *k)
 {
     put_int(t, k->kind);
@@ -85,11 +115,15 @@ static void put_kernel(ap_text *t, const ap_kernel *k)
         put_int(t, k->operand[i].written);
         put_ints(t, k->operand[i].stride, AP_MAX_LOOPS);
     }
-    if (k->kind == AP_KERNEL_NEST)
+    if (ap_kernel_has_loops(k))
         put_nest(t, &k->nest);
+    if (k->kind == AP_KERNEL_TOPK)
+        put_topk(t, &k->topk);
+    else if (k->kind == AP_KERNEL_CONV)
+        put_conv(t, &k->conv);
     else if (k->kind == AP_KERNEL_POOL)
         put_pool(t, &k->pool);
-    else
+    else if (k->kind == AP_KERNEL_GEMM)
         put_gemm(t, &k->gemm);
 }
 

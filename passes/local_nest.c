@@ -2,6 +2,8 @@
  * order, neighbours that no operand can tell from one loop are joined, and the kernel is looked up or made. */
 #include "passes/local.h"
 
+#include "ir/local_text.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -76,7 +78,7 @@ uint32_t ap_low_nest_add(ap_low_nest *n, ap_sop sop)
 {
     assert(n->nsections);
     sop.section = (uint8_t)(n->nsections - 1);
-    for (uint32_t i = 0; i < n->sops.len && sop.kind != AP_SOP_STORE && sop.kind != AP_SOP_TEMP_STORE; i++) {
+    for (uint32_t i = 0; i < n->sops.len && ap_sop_has_value(&sop); i++) {
         if (n->sops.at[i].section == sop.section && sop_equal(&n->sops.at[i], &sop))
             return i;
     }
@@ -106,6 +108,12 @@ uint32_t ap_low_nest_pointwise(ap_low_nest *n, ap_pointwise pw, ap_dtype dtype, 
     ap_sop s = {.kind = AP_SOP_POINTWISE, .dtype = dtype, .pw = (uint16_t)pw};
     for (int i = 0; i < nin; i++)
         s.arg[i] = arg[i];
+    return ap_low_nest_add(n, s);
+}
+
+uint32_t ap_low_nest_check(ap_low_nest *n, uint32_t arg, int64_t limit)
+{
+    ap_sop s = {.kind = AP_SOP_CHECK, .dtype = n->sops.at[arg].dtype, .limit = limit, .arg = {arg}};
     return ap_low_nest_add(n, s);
 }
 
@@ -203,6 +211,8 @@ static int64_t magnitude(int64_t x)
 /* Outer loops first; within a kind by falling stride of the leading operand. Bubble sort: stable. */
 static void order_loops(ap_low_nest *n)
 {
+    if (n->ordered)
+        return;
     for (int pass = 0; pass < n->nloops; pass++) {
         for (int l = 0; l + 1 < n->nloops; l++) {
             bool wrong = n->inner[l] && !n->inner[l + 1];
@@ -306,6 +316,10 @@ static void fill_kernel(ap_low_nest *n, ap_kernel *k)
     memcpy(nest->inner, n->section_inner, sizeof nest->inner);
     nest->ntemps = n->ntemps;
     memcpy(nest->temp_dtype, n->temp_dtype, sizeof nest->temp_dtype);
+    if (n->topk) {
+        k->kind = AP_KERNEL_TOPK;
+        k->topk = *n->topk;
+    }
     nest->nsops = n->sops.len;
     nest->sop = ap_arena_memdup(arena, n->sops.at, n->sops.len * sizeof *n->sops.at);
 }

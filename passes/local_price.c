@@ -40,7 +40,8 @@ static int64_t price_nest(const ap_kernel *k, const ap_cluster *c)
     int64_t rows = turns(n->extent, 0, n->nouter), all = turns(n->extent, 0, nloops), flops = 0, bytes = 0;
     for (uint32_t i = 0; i < n->nsops; i++) {
         const ap_sop *s = &n->sop[i];
-        int64_t each = s->kind == AP_SOP_POINTWISE ? flops_of[s->pw] : s->kind == AP_SOP_REDUCE;
+        bool folds = s->kind == AP_SOP_REDUCE || s->kind == AP_SOP_SCAN || s->kind == AP_SOP_UPDATE;
+        int64_t each = s->kind == AP_SOP_POINTWISE ? flops_of[s->pw] : folds;
         flops = ap_sat_add(flops, ap_sat_mul(each, n->inner[s->section] ? all : rows));
     }
     for (uint32_t i = 0; i < k->noperands; i++)
@@ -76,6 +77,19 @@ static int64_t price_pool(const ap_kernel *k, const ap_cluster *c)
     return ap_max_i64(ap_cost_memory(c, bytes), work_ps(c, ap_sat_mul(flops, to), (double)c->vector_flops_per_second));
 }
 
+static int64_t price_conv(const ap_kernel *k, const ap_cluster *c)
+{
+    const ap_conv *v = &k->conv;
+    int64_t taps = turns(v->kernel, 0, v->nspatial), pixels = ap_sat_mul(v->n, v->g);
+    int64_t x = ap_sat_mul(ap_sat_mul(pixels, v->c), turns(v->in, 0, v->nspatial));
+    int64_t y = ap_sat_mul(ap_sat_mul(pixels, v->m), turns(v->out, 0, v->nspatial));
+    int64_t depth = ap_sat_mul(v->c, taps), w = ap_sat_mul(ap_sat_mul(v->g, v->m), depth);
+    int64_t bytes = ap_sat_mul(ap_sat_add(ap_sat_add(x, w), y), ap_dtype_bytes(v->dtype));
+    int64_t peak = c->flops_per_second[v->dtype] ? c->flops_per_second[v->dtype] : c->flops_per_second[AP_F32];
+    return ap_max_i64(ap_cost_memory(c, bytes),
+                      work_ps(c, ap_sat_mul(2 * y, depth), (double)peak * c->contract_efficiency));
+}
+
 static int64_t price_exchange(const ap_local *p, const ap_exchange *x, const ap_cluster *c)
 {
     const ap_group *g = &p->groups.at[x->group];
@@ -106,6 +120,7 @@ void ap_local_price(ap_local *p, const ap_cluster *c)
         }
         const ap_kernel *k = &p->kernels.at[n->kernel];
         n->picoseconds = k->kind == AP_KERNEL_GEMM   ? price_gemm(k, c)
+                         : k->kind == AP_KERNEL_CONV ? price_conv(k, c)
                          : k->kind == AP_KERNEL_POOL ? price_pool(k, c)
                                                      : price_nest(k, c);
     }

@@ -252,6 +252,8 @@ static uint32_t compute_sop(rows *r, uint32_t i)
     switch (item_of(r, i)->kind) {
     case AP_LOW_GATHER:
         return gather_sop(r, i);
+    case AP_LOW_INDEX:
+        return ap_low_nest_check(&r->nest, operand_sop(r, i, 0), n->u.index.limit);
     case AP_LOW_MASK:
         return mask_sop(r, i);
     default:
@@ -422,7 +424,7 @@ static void describe(rows *r, ap_low_call *call)
     call->about = ap_text_str(&about);
     call->loc = item_of(r, last)->loc;
     for (uint32_t i = 0; i < r->g->members.len; i++) {
-        if (item_of(r, i)->kind == AP_LOW_GATHER)
+        if (item_of(r, i)->kind == AP_LOW_GATHER || item_of(r, i)->kind == AP_LOW_INDEX)
             call->loc = item_of(r, i)->loc;
     }
 }

@@ -167,6 +167,8 @@ static void apply_node(const ap_refine *r, ap_node id, const ap_shape_info *old_
         apply_spec(r, n, n->u.spec);
     else if (n->op == AP_OP_REDUCE)
         apply_spec(r, n, n->u.reduce.spec);
+    else if (n->op == AP_OP_SCATTER)
+        apply_spec(r, n, n->u.scatter.spec);
     else if (n->op == AP_OP_SLICE)
         apply_slice(r, n, old_operand);
     else if (n->op == AP_OP_RESHAPE && !r->whole[id])

@@ -30,9 +30,20 @@ int aprt_fail_index(aprt_device *d)
 {
     const aprt_instr *i = &d->instance->program->instr[d->at];
     return fail_device(&d->instance->worker[d->rank], APRT_ERR_DATA,
-                       "rank %d, instruction %u (%s), node \"%s\"%s%s%s: index %lld is outside [0, %lld)", d->rank,
+                       "rank %d, instruction %u (%s), node \"%s\"%s%s%s: index %lld is outside [%lld, %lld)", d->rank,
                        d->at, i->what, i->node, *i->op ? " (" : "", i->op, *i->op ? ")" : "", (long long)d->bad.index,
-                       (long long)d->bad.limit);
+                       (long long)d->bad.first, (long long)d->bad.limit);
+}
+
+int aprt_fail_call(aprt_device *d, int status, const char *text)
+{
+    const aprt_program *p = d->instance->program;
+    aprt_worker *w = &d->instance->worker[d->rank];
+    if (d->at >= p->ninstrs)
+        return fail_device(w, status, "rank %d: %s", d->rank, text);
+    const aprt_instr *i = &p->instr[d->at];
+    return fail_device(w, status, "rank %d, instruction %u (%s), node \"%s\": %s", d->rank, d->at, i->what, i->node,
+                       text);
 }
 
 /* ---- jobs ---- */
@@ -114,9 +125,20 @@ static int load_job(aprt_worker *w)
         status = allocate(w, p->scratch_bytes, "scratch", &d->scratch);
     for (int32_t a = 0; a < p->naxes; a++)
         coordinate[a] = d->rank / p->axis_stride[a] % p->axis_size[a];
+    aprt_weights *mine = NULL;
+    if (status == APRT_OK && p->nparams)
+        status = aprt_weights_enter(d->instance->weights, d->rank, p->nranks, &mine, &w->why);
     for (uint32_t i = 0; i < p->nparams && status == APRT_OK && !atomic_load(&d->instance->aborted); i++)
-        status = aprt_weights_load(d->instance->weights, &p->param[i], coordinate, d->param, p->param_bytes, &w->why);
-    return status;
+        status = aprt_weights_load(mine, &p->param[i], i, coordinate, d->param, p->param_bytes, &w->why);
+    aprt_weights_leave(d->instance->weights, mine);
+    if (status != APRT_OK || !p->prepare)
+        return status;
+    d->slot = calloc(p->nslots + 1u, sizeof *d->slot);
+    if (!d->slot)
+        return fail_device(w, APRT_ERR_ENV, "rank %d: out of memory", d->rank);
+    d->nslots = p->nslots;
+    d->at = p->ninstrs;
+    return p->prepare(d);
 }
 
 static int check_program(const aprt_program *p, aprt_failure *why)
@@ -299,6 +321,9 @@ void aprt_close(aprt_instance *in)
         for (int32_t r = 0; r < in->program->nranks; r++) {
             if (in->worker[r].started)
                 pthread_join(in->worker[r].thread, NULL);
+            if (in->worker[r].device.slot)
+                in->program->release(&in->worker[r].device);
+            free(in->worker[r].device.slot);
             free(in->worker[r].device.arena);
             free(in->worker[r].device.param);
             free(in->worker[r].device.scratch);

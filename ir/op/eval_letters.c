@@ -174,7 +174,7 @@ ap_status eval_contract(ap_eval *e, ap_node n)
 
 /* ---- reduce ---- */
 
-static ap_scalar reduce_start(ap_reduce_kind kind, ap_dtype t)
+ap_scalar ap_eval_identity(ap_reduce_kind kind, ap_dtype t)
 {
     ap_scalar x = {0};
     ap_scalar inf = {.f = kind == AP_REDUCE_MAX || kind == AP_REDUCE_ARGMAX ? -INFINITY : INFINITY};
@@ -251,7 +251,7 @@ ap_status eval_reduce(ap_eval *e, ap_node n)
     ap_scalar *best = AP_NEW_ARRAY(&tmp, ap_scalar, r->count); /* values; r holds indices of argmax */
     bool *seen = AP_NEW_ARRAY(&tmp, bool, r->count);
     for (int64_t i = 0; i < r->count; i++)
-        best[i] = reduce_start(kind, x->dtype);
+        best[i] = ap_eval_identity(kind, x->dtype);
     int64_t index[AP_MAX_FACTORS] = {0}, at = 0;
     for (int64_t i = 0; i < x->count; i++) {
         if (arg && (!seen[at] || takes_over(kind, x->dtype, x->at[i], best[at]))) {

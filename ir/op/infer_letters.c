@@ -18,7 +18,7 @@ static ap_status does_not_fit(ap_module *m, ap_node n, const ap_spec *spec, cons
                     ap_shape_text(m, s), what);
 }
 
-static ap_status bad_letters(ap_module *m, ap_node n, const ap_spec *spec, const char *why)
+ap_status ap_infer_bad_letters(ap_module *m, ap_node n, const ap_spec *spec, const char *why)
 {
     char text[AP_SPEC_STR_MAX];
     ap_spec_str(spec, text);
@@ -38,7 +38,7 @@ static ap_status bind_side(ap_module *m, ap_node n, const ap_spec *spec, const a
     for (int f = 0; f < side->nletters; f++) {
         int l = ap_letter_index(side->letter[f]);
         if (ap_spec_side_find(side, side->letter[f]) != f)
-            return bad_letters(m, n, spec, "a letter occurs twice in one operand");
+            return ap_infer_bad_letters(m, n, spec, "a letter occurs twice in one operand");
         if (!b->set[l]) {
             b->set[l] = true;
             b->logical[l] = s->logical[f];
@@ -59,15 +59,15 @@ static ap_status result_shape(ap_module *m, ap_node n, const ap_spec *spec, cons
     ap_shape_init(out);
     for (int d = 0; d < r->rank; d++) {
         if (!ap_shape_open_dim(out))
-            return bad_letters(m, n, spec, "too many dimensions in the result");
+            return ap_infer_bad_letters(m, n, spec, "too many dimensions in the result");
         for (int f = r->first[d]; f < r->first[d + 1]; f++) {
             int l = ap_letter_index(r->letter[f]);
             if (!b->set[l])
-                return bad_letters(m, n, spec, "a letter of the result is in no operand");
+                return ap_infer_bad_letters(m, n, spec, "a letter of the result is in no operand");
             if (ap_spec_side_find(r, r->letter[f]) != f)
-                return bad_letters(m, n, spec, "a letter occurs twice in the result");
+                return ap_infer_bad_letters(m, n, spec, "a letter occurs twice in the result");
             if (!ap_shape_add_factor(out, b->logical[l], b->physical[l]))
-                return bad_letters(m, n, spec, "too many factors in the result");
+                return ap_infer_bad_letters(m, n, spec, "too many factors in the result");
         }
     }
     return AP_OK;
@@ -75,7 +75,7 @@ static ap_status result_shape(ap_module *m, ap_node n, const ap_spec *spec, cons
 
 static ap_status bind_operands(ap_module *m, ap_node n, const ap_spec *spec, binding *b)
 {
-    static const char *const what[AP_MAX_SPEC_OPERANDS] = {"first operand", "second operand"};
+    static const char *const what[AP_MAX_SPEC_OPERANDS] = {"first operand", "second operand", "third operand"};
     const ap_node_info *node = ap_node_at(m, n);
     memset(b, 0, sizeof *b);
     if (!spec || spec->noperands != node->nin)
@@ -84,6 +84,13 @@ static ap_status bind_operands(ap_module *m, ap_node n, const ap_spec *spec, bin
         AP_TRY(
             bind_side(m, n, spec, &spec->operand[i], ap_value_shape(m, node->in[i]), what[node->nin == 1 ? 0 : i], b));
     return AP_OK;
+}
+
+ap_status ap_infer_spec(ap_module *m, ap_node n, const ap_spec *spec, ap_shape_info *out)
+{
+    binding b;
+    AP_TRY(bind_operands(m, n, spec, &b));
+    return result_shape(m, n, spec, &b, out);
 }
 
 static bool is_number(ap_dtype t)
@@ -107,7 +114,7 @@ ap_status infer_contract(ap_module *m, ap_node n)
         const ap_spec_side *side = &spec->operand[i], *other = &spec->operand[1 - i];
         for (int f = 0; f < side->nletters; f++) {
             if (ap_spec_side_find(other, side->letter[f]) < 0 && ap_spec_side_find(&spec->result, side->letter[f]) < 0)
-                return bad_letters(m, n, spec, "a letter of one operand only is not in the result");
+                return ap_infer_bad_letters(m, n, spec, "a letter of one operand only is not in the result");
         }
     }
     ap_shape_info r;
@@ -129,7 +136,7 @@ ap_status infer_reduce(ap_module *m, ap_node n)
         reduced += ap_spec_side_find(&spec->result, spec->operand[0].letter[f]) < 0;
     bool arg = node->u.reduce.kind == AP_REDUCE_ARGMAX || node->u.reduce.kind == AP_REDUCE_ARGMIN;
     if (arg && reduced != 1)
-        return bad_letters(m, n, spec, "argmax and argmin reduce exactly one letter");
+        return ap_infer_bad_letters(m, n, spec, "argmax and argmin reduce exactly one letter");
     ap_shape_info r;
     AP_TRY(result_shape(m, n, spec, &b, &r));
     return ap_infer_set(m, n, 0, arg ? AP_I64 : t, &r);
@@ -143,7 +150,7 @@ ap_status infer_view(ap_module *m, ap_node n)
     AP_TRY(bind_operands(m, n, spec, &b));
     for (int f = 0; f < spec->operand[0].nletters; f++) {
         if (ap_spec_side_find(&spec->result, spec->operand[0].letter[f]) < 0)
-            return bad_letters(m, n, spec, "a letter of the operand is not in the result");
+            return ap_infer_bad_letters(m, n, spec, "a letter of the operand is not in the result");
     }
     ap_type given = ap_value_type(m, node->out[0]);
     if (given) /* gives the extents of letters that only the result has */
@@ -169,10 +176,10 @@ ap_status infer_gather(ap_module *m, ap_node n)
         indexed += !in_ids && ap_spec_side_find(&spec->result, data->letter[f]) < 0;
     }
     if (indexed != 1)
-        return bad_letters(m, n, spec, "a gather has exactly one indexed letter");
+        return ap_infer_bad_letters(m, n, spec, "a gather has exactly one indexed letter");
     for (int f = 0; f < ids->nletters; f++) {
         if (ap_spec_side_find(&spec->result, ids->letter[f]) < 0)
-            return bad_letters(m, n, spec, "a letter of the indices is not in the result");
+            return ap_infer_bad_letters(m, n, spec, "a letter of the indices is not in the result");
     }
     ap_shape_info r;
     AP_TRY(result_shape(m, n, spec, &b, &r));

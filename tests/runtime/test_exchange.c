@@ -53,7 +53,7 @@ static int exchange_device(aprt_device *d)
         memcpy(out + round * COUNT, dst, COUNT * sizeof *dst);
         aprt_at(d, 2);
         if (d->rank == o->fails && round == o->at) {
-            d->bad = (aprt_bad){round, 7};
+            d->bad = (aprt_bad){.index = round, .limit = 7};
             return aprt_fail_index(d);
         }
     }
