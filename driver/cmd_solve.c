@@ -38,7 +38,7 @@ static void enter_phase(session *s, const char *name)
     double t = ap_watch_seconds(s->watch);
     if (s->nphases > 0)
         s->phase[s->now].seconds += t - s->since;
-    s->since = t;
+    s->since = s->nphases > 0 ? t : 0;
     for (s->now = 0; s->now < s->nphases && strcmp(s->phase[s->now].name, name) != 0; s->now++) {
     }
     if (s->now == s->nphases && s->nphases < MAX_PHASES)
