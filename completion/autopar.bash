@@ -7,7 +7,7 @@ ROWS
 _autopar_value() {
     local argument=$1 cur=$2
     case $argument in
-    N | S | X | NAME | NAME=* | PREFIX | CPU | BYTES) ;;
+    N | S | X | WORK | NAME | NAME=* | PREFIX | CPU | BYTES) ;;
     *DIR | D)
         compopt -o filenames 2>/dev/null || true
         mapfile -t COMPREPLY < <(compgen -d -- "$cur")

@@ -39,6 +39,8 @@ expect dot dump --format = d
 expect "text md" ops --format ""
 expect force plan model.onnx --split ""
 expect check help c
+expect --timeout solve --t
+refuse --timeout plan --
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 touch "$folder/model.onnx"
