@@ -141,7 +141,7 @@ static void print_gemm(ap_text *t, const ap_kernel *k)
         print_beta(t, g);
     ap_text_add(t, ", ");
     print_matrix(t, 'c', g, g->stride_c);
-    ap_text_addf(t, ", %" PRId64 ");\n", g->rsc);
+    ap_text_addf(t, ", %" PRId64 ", NULL, NULL);\n", g->rsc);
 }
 
 static void print_about(const ap_emit *e, ap_text *t, const ap_kernel *k)

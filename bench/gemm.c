@@ -77,7 +77,8 @@ typedef struct operands {
 static void run_ours(const operands *o)
 {
     const size *z = o->z;
-    o->ours(z->m, z->n, z->k, o->a, o->lda, 1, o->b, z->turned ? 1 : o->ldb, z->turned ? o->ldb : 1, 0, o->c, o->ldc);
+    o->ours(z->m, z->n, z->k, o->a, o->lda, 1, o->b, z->turned ? 1 : o->ldb, z->turned ? o->ldb : 1, 0, o->c, o->ldc,
+            NULL, NULL);
 }
 
 static void run_dnnl(const operands *o)

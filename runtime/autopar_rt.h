@@ -513,18 +513,21 @@ void aprt_topk_i64(int64_t n, int64_t k, int32_t largest, const int64_t *x, int6
 void aprt_topk_u64(int64_t n, int64_t k, int32_t largest, const uint64_t *x, int64_t sx, uint64_t *value, int64_t sv,
                    int64_t *at, int64_t sat);
 
+/* What follows a product: called for rows i0 ... i1 and columns j0 ... j1 of C when they are done, while they are in a
+ * cache. Each element of C is in one call. */
+typedef void aprt_after(const void *with, int64_t i0, int64_t i1, int64_t j0, int64_t j1);
+
 /* C[m,n] = beta*C + A[m,k]*B[k,n], strides in elements between rows and columns, beta 0 or 1; the columns of C are
  * adjacent. With beta 0 C is only written. Any strides are right; unit strides in A and B are fast. */
 void aprt_gemm_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b,
-                   int64_t rsb, int64_t csb, int beta, float *c, int64_t rsc);
+                   int64_t rsb, int64_t csb, int beta, float *c, int64_t rsc, aprt_after *after, const void *with);
 void aprt_gemm_f64(int64_t m, int64_t n, int64_t k, const double *a, int64_t rsa, int64_t csa, const double *b,
-                   int64_t rsb, int64_t csb, int beta, double *c, int64_t rsc);
-
+                   int64_t rsb, int64_t csb, int beta, double *c, int64_t rsc, aprt_after *after, const void *with);
 /* The same for a B in panels, as a parameter is stored (aprt_store). */
 void aprt_gemm_panels_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b,
-                          int beta, float *c, int64_t rsc);
+                          int beta, float *c, int64_t rsc, aprt_after *after, const void *with);
 void aprt_gemm_panels_f64(int64_t m, int64_t n, int64_t k, const double *a, int64_t rsa, int64_t csa, const double *b,
-                          int beta, double *c, int64_t rsc);
+                          int beta, double *c, int64_t rsc, aprt_after *after, const void *with);
 
 /* ---- convolutions: libautopar_rt_conv, which only programs that have some are linked with ----
  *

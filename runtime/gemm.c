@@ -38,6 +38,8 @@
                     for (int64_t j = 0; j < w; j++)                                                                    \
                         row[j] = beta || l > 0 ? row[j] + sum[j] : sum[j];                                             \
                 }                                                                                                      \
+                if (after)                                                                                             \
+                    after(with, i, i + 1, j0, j0 + w);                                                                 \
             }                                                                                                          \
     }
 LOOPS(float, f32, fmaf)
@@ -50,8 +52,10 @@ LOOPS(double, f64, fma)
         enum { PANEL = LOOPS_PANEL_BYTES / sizeof(T) };                                                                \
         for (int64_t j = 0; j < n; j += PANEL) {                                                                       \
             const int64_t w = n - j < PANEL ? n - j : PANEL;                                                           \
-            loops_##s(m, w, k, a, rsa, csa, b + j * k, w, 1, beta, c + j, rsc);                                        \
+            loops_##s(m, w, k, a, rsa, csa, b + j * k, w, 1, beta, c + j, rsc, NULL, NULL);                            \
         }                                                                                                              \
+        if (after)                                                                                                     \
+            after(with, 0, m, 0, n);                                                                                   \
     }
 enum { LOOPS_PANEL_BYTES = 64 };
 LOOPS_PANELS(float, f32)
@@ -105,13 +109,13 @@ static const aprt_gemm_variant *best(void)
 void aprt_gemm_f32(APRT_GEMM_ARGS(float))
 {
     if (m > 0 && n > 0)
-        best()->f32(m, n, k, a, rsa, csa, b, rsb, csb, beta, c, rsc);
+        best()->f32(m, n, k, a, rsa, csa, b, rsb, csb, beta, c, rsc, after, with);
 }
 
 void aprt_gemm_f64(APRT_GEMM_ARGS(double))
 {
     if (m > 0 && n > 0)
-        best()->f64(m, n, k, a, rsa, csa, b, rsb, csb, beta, c, rsc);
+        best()->f64(m, n, k, a, rsa, csa, b, rsb, csb, beta, c, rsc, after, with);
 }
 
 int64_t aprt_gemm_panel(int32_t dtype)
@@ -122,11 +126,11 @@ int64_t aprt_gemm_panel(int32_t dtype)
 void aprt_gemm_panels_f32(APRT_GEMM_PANELS_ARGS(float))
 {
     if (m > 0 && n > 0)
-        best()->panels_f32(m, n, k, a, rsa, csa, b, beta, c, rsc);
+        best()->panels_f32(m, n, k, a, rsa, csa, b, beta, c, rsc, after, with);
 }
 
 void aprt_gemm_panels_f64(APRT_GEMM_PANELS_ARGS(double))
 {
     if (m > 0 && n > 0)
-        best()->panels_f64(m, n, k, a, rsa, csa, b, beta, c, rsc);
+        best()->panels_f64(m, n, k, a, rsa, csa, b, beta, c, rsc, after, with);
 }

@@ -14,11 +14,12 @@ enum { APRT_GEMM_CHAIN = 256 };
 
 #define APRT_GEMM_ARGS(T)                                                                                              \
     int64_t m, int64_t n, int64_t k, const T *a, int64_t rsa, int64_t csa, const T *b, int64_t rsb, int64_t csb,       \
-        int beta, T *c, int64_t rsc
+        int beta, T *c, int64_t rsc, aprt_after *after, const void *with
 
 /* B in panels; m and n at least 1. */
 #define APRT_GEMM_PANELS_ARGS(T)                                                                                       \
-    int64_t m, int64_t n, int64_t k, const T *a, int64_t rsa, int64_t csa, const T *b, int beta, T *c, int64_t rsc
+    int64_t m, int64_t n, int64_t k, const T *a, int64_t rsa, int64_t csa, const T *b, int beta, T *c, int64_t rsc,    \
+        aprt_after *after, const void *with
 
 typedef void aprt_gemm_fn_f32(APRT_GEMM_ARGS(float));
 typedef void aprt_gemm_fn_f64(APRT_GEMM_ARGS(double));

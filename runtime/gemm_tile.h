@@ -57,6 +57,13 @@ typedef struct NAME(panel) {
     int64_t soon_step;
 } NAME(panel);
 
+/* What follows the product of a block of B: its columns begin at j. */
+typedef struct NAME(follow) {
+    aprt_after *after;
+    const void *with;
+    int64_t j;
+} NAME(follow);
+
 /* C[mr, w] = (add ? C : 0) + A B over kc steps; w is the columns of nv vectors, or fewer when that is one. */
 typedef void NAME(tile_fn)(int64_t kc, const T *a, const NAME(panel) * p, bool add, T *c, int64_t ldc, int64_t w);
 
@@ -377,9 +384,9 @@ TARGET static void NAME(plan_fetch)(NAME(panel) * p, const T *a, int64_t rs, int
     p->soon_step = by_rows ? NAME(LINE) : cs;
 }
 
-/* C[m, nc] += A[m, kc] B[kc, nc]: one block of B, all strips. */
+/* C[m, nc] += A[m, kc] B[kc, nc]: one block of B, all strips. `follow`: after the last block over k, else NULL. */
 TARGET static void NAME(block)(int64_t m, int64_t nc, int64_t kc, const T *a, int64_t rsa, int64_t csa, const T *b,
-                               int64_t rsb, int64_t csb, bool add, T *c, int64_t rsc)
+                               int64_t rsb, int64_t csb, bool add, T *c, int64_t rsc, const NAME(follow) * follow)
 {
     _Alignas(64) T copy_b[DEPTH * NAME(WIDTH)], copy_a[((ROWS + 3) & ~3) * STRIDE];
     const int64_t strips = NAME(pieces)(m, ROWS), least = m / strips, rest = m % strips;
@@ -406,13 +413,16 @@ TARGET static void NAME(block)(int64_t m, int64_t nc, int64_t kc, const T *a, in
             NAME(plan_fetch)(&p, s + 1 < strips ? a + (i + rows) * rsa : a, rsa, csa, kc, t);
             fn(kc, copy_a, &p, add, c + i * rsc + j, rsc, w);
         }
+        if (follow)
+            follow->after(follow->with, i, i + rows, follow->j, follow->j + nc);
     }
 }
 
 /* C[m, count panels] += A[m, kc] B: B is `count` panels of two vectors, `step` elements apart. The first strip reads
  * them from memory, the others find them in the second-level cache. */
 TARGET static void NAME(panels_block)(int64_t m, int64_t count, int64_t kc, const T *a, int64_t rsa, int64_t csa,
-                                      const T *b, int64_t step, bool add, T *c, int64_t rsc)
+                                      const T *b, int64_t step, bool add, T *c, int64_t rsc,
+                                      const NAME(follow) * follow)
 {
     _Alignas(64) T copy_a[((ROWS + 3) & ~3) * STRIDE];
     const int64_t strips = NAME(pieces)(m, ROWS), least = m / strips, rest = m % strips;
@@ -429,6 +439,8 @@ TARGET static void NAME(panels_block)(int64_t m, int64_t count, int64_t kc, cons
             NAME(plan_fetch)(&p, s + 1 < strips ? a + (i + rows) * rsa : a, rsa, csa, kc, t);
             fn(kc, copy_a, &p, add, c + i * rsc + t * NAME(PANEL), rsc, NAME(PANEL));
         }
+        if (follow)
+            follow->after(follow->with, i, i + rows, follow->j, follow->j + count * NAME(PANEL));
     }
 }
 
@@ -464,40 +476,61 @@ TARGET static void NAME(column)(int64_t m, int64_t k, const T *a, int64_t rsa, i
         int64_t count = m - i0 < 256 ? m - i0 : 256;
         for (int64_t i = 0; beta && i < count; i++)
             row[i] = c[(i0 + i) * rsc];
-        NAME(aprt_gemm)(1, count, k, b, 1, rsb, a + i0 * rsa, csa, rsa, beta, row, count);
+        NAME(aprt_gemm)(1, count, k, b, 1, rsb, a + i0 * rsa, csa, rsa, beta, row, count, NULL, NULL);
         for (int64_t i = 0; i < count; i++)
             c[(i0 + i) * rsc] = row[i];
     }
 }
 
+/* Few rows or columns, or an empty sum; true when it was one of these. */
+TARGET static bool NAME(thin)(APRT_GEMM_ARGS(T))
+{
+    if (n == 1 && m > 1)
+        NAME(column)(m, k, a, rsa, csa, b, rsb, beta, c, rsc);
+    else if (k <= 0 && !beta)
+        NAME(zero)(m, n, c, rsc);
+    else if (m == 1 && csb == 1 && k > 0)
+        NAME(rows)(n, k, a, csa, b, rsb, beta, c);
+    else if (m == 1 && rsb == 1 && k > 0)
+        NAME(dots)(n, k, a, csa, b, csb, beta, c);
+    else if (k > 0)
+        return false;
+    if (after)
+        after(with, 0, m, 0, n);
+    return true;
+}
+
 TARGET void NAME(aprt_gemm)(APRT_GEMM_ARGS(T))
 {
-    if (n == 1 && m > 1) {
-        NAME(column)(m, k, a, rsa, csa, b, rsb, beta, c, rsc);
+    if (NAME(thin)(m, n, k, a, rsa, csa, b, rsb, csb, beta, c, rsc, after, with))
         return;
-    }
-    if (k <= 0) {
-        if (!beta)
-            NAME(zero)(m, n, c, rsc);
-        return;
-    }
-    if (m == 1 && csb == 1) {
-        NAME(rows)(n, k, a, csa, b, rsb, beta, c);
-        return;
-    }
-    if (m == 1 && rsb == 1) {
-        NAME(dots)(n, k, a, csa, b, csb, beta, c);
-        return;
-    }
     const int64_t unit = (int64_t)LANES << NAME(vectors)(m, n), panels = NAME(pieces)(n, unit);
     const int64_t nblocks = NAME(pieces)(panels, NAME(WIDTH) / unit);
     for (int64_t jb = 0; jb < nblocks; jb++) {
         const int64_t j = NAME(piece)(panels, nblocks, jb) * unit;
         const int64_t end = NAME(piece)(panels, nblocks, jb + 1) * unit, nc = (end < n ? end : n) - j;
+        const NAME(follow) follow = {after, with, j};
         for (int64_t l = 0; l < k; l += DEPTH)
             NAME(block)
         (m, nc, k - l < DEPTH ? k - l : DEPTH, a + l * csa, rsa, csa, b + l * rsb + j * csb, rsb, csb, beta || l > 0,
-         c + j, rsc);
+         c + j, rsc, after && l + DEPTH >= k ? &follow : NULL);
+    }
+}
+
+/* Whole panels of one row. */
+TARGET static void NAME(row_of_panels)(int64_t whole, int64_t k, const T *a, int64_t csa, const T *b, bool add, T *c)
+{
+    for (int64_t t = 0; t < whole;) {
+        const int64_t count = whole - t >= 4 ? 4 : whole - t >= 2 ? 2 : 1;
+        const T *panel = b + t * k * NAME(PANEL);
+        T *to = c + t * NAME(PANEL);
+        if (count == 4)
+            NAME(row_panels)(4, k, a, csa, panel, add, to);
+        else if (count == 2)
+            NAME(row_panels)(2, k, a, csa, panel, add, to);
+        else
+            NAME(row_panels)(1, k, a, csa, panel, add, to);
+        t += count;
     }
 }
 
@@ -506,29 +539,23 @@ TARGET void NAME(aprt_gemm_panels)(APRT_GEMM_PANELS_ARGS(T))
 {
     const int64_t whole = n / NAME(PANEL), rest = n % NAME(PANEL), step = k * NAME(PANEL);
     const int64_t nblocks = NAME(pieces)(whole, NAME(WIDTH) / NAME(PANEL));
-    if (k <= 0) {
-        if (!beta)
-            NAME(zero)(m, n, c, rsc);
+    if (k <= 0 || whole == 0) {
+        NAME(aprt_gemm)(m, n, k, a, rsa, csa, b, n, 1, beta, c, rsc, after, with);
         return;
     }
-    for (int64_t t = 0; m == 1 && t < whole;) {
-        const int64_t count = whole - t >= 4 ? 4 : whole - t >= 2 ? 2 : 1;
-        if (count == 4)
-            NAME(row_panels)(4, k, a, csa, b + t * step, beta, c + t * NAME(PANEL));
-        else if (count == 2)
-            NAME(row_panels)(2, k, a, csa, b + t * step, beta, c + t * NAME(PANEL));
-        else
-            NAME(row_panels)(1, k, a, csa, b + t * step, beta, c + t * NAME(PANEL));
-        t += count;
-    }
+    if (m == 1)
+        NAME(row_of_panels)(whole, k, a, csa, b, beta, c);
     for (int64_t jb = 0; m > 1 && jb < nblocks; jb++) {
         const int64_t t = NAME(piece)(whole, nblocks, jb), end = NAME(piece)(whole, nblocks, jb + 1);
+        const NAME(follow) follow = {after, with, t * NAME(PANEL)};
         for (int64_t l = 0; l < k; l += DEPTH)
             NAME(panels_block)
         (m, end - t, k - l < DEPTH ? k - l : DEPTH, a + l * csa, rsa, csa, b + t * step + l * NAME(PANEL), step,
-         beta || l > 0, c + t * NAME(PANEL), rsc);
+         beta || l > 0, c + t * NAME(PANEL), rsc, after && l + DEPTH >= k ? &follow : NULL);
     }
     if (rest)
         NAME(aprt_gemm)
-    (m, rest, k, a, rsa, csa, b + whole * step, rest, 1, beta, c + whole * NAME(PANEL), rsc);
+    (m, rest, k, a, rsa, csa, b + whole * step, rest, 1, beta, c + whole * NAME(PANEL), rsc, NULL, NULL);
+    if (after && (rest || m == 1))
+        after(with, 0, m, m == 1 ? 0 : n - rest, n);
 }

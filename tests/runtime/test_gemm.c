@@ -83,6 +83,18 @@ static matrix layout(uint64_t *state, int kind, int64_t rows, int64_t cols)
                     p[at++] = b[l * mb.rs + j * mb.cs];                                                                \
         return p;                                                                                                      \
     }                                                                                                                  \
+    /* What follows turns the signs: each element must be complete by then, and met once. */                           \
+    typedef struct turn_##s {                                                                                          \
+        T *c;                                                                                                          \
+        int64_t rsc;                                                                                                   \
+    } turn_##s;                                                                                                        \
+    static void turn_signs_##s(const void *with, int64_t i0, int64_t i1, int64_t j0, int64_t j1)                       \
+    {                                                                                                                  \
+        const turn_##s *w = with;                                                                                      \
+        for (int64_t i = i0; i < i1; i++)                                                                              \
+            for (int64_t j = j0; j < j1; j++)                                                                          \
+                w->c[i * w->rsc + j] = -w->c[i * w->rsc + j];                                                          \
+    }                                                                                                                  \
     static void compare_##s(uint64_t *state, int isa, int64_t m, int64_t n, int64_t k, int ka, int kb, int beta,       \
                             T special)                                                                                 \
     {                                                                                                                  \
@@ -98,7 +110,11 @@ static matrix layout(uint64_t *state, int kind, int64_t rows, int64_t cols)
         memcpy(want, c + at, (size_t)count * sizeof(T));                                                               \
         memcpy(old, want, (size_t)count * sizeof(T));                                                                  \
         chain_##s(ma, a, mb, b, beta, want, rsc);                                                                      \
-        aprt_gemm_get(isa)->s(m, n, k, a, ma.rs, ma.cs, b, mb.rs, mb.cs, beta, c + at, rsc);                           \
+        turn_##s with = {c + at, rsc}, expected = {want, rsc};                                                         \
+        aprt_after *after = below(state, 2) ? turn_signs_##s : NULL;                                                   \
+        if (after)                                                                                                     \
+            after(&expected, 0, m, 0, n);                                                                              \
+        aprt_gemm_get(isa)->s(m, n, k, a, ma.rs, ma.cs, b, mb.rs, mb.cs, beta, c + at, rsc, after, &with);             \
         for (int64_t i = 0; i < count; i++)                                                                            \
             if (!same_##s(c[at + i], want[i]))                                                                         \
                 fail_msg("%s " #s " %lldx%lldx%lld, layouts %d %d, beta %d: element %lld is %a, not %a",               \
@@ -106,7 +122,7 @@ static matrix layout(uint64_t *state, int kind, int64_t rows, int64_t cols)
                          (long long)i, (double)c[at + i], (double)want[i]);                                            \
         T *p = panels_##s(isa, mb, b);                                                                                 \
         memcpy(c + at, old, (size_t)count * sizeof(T));                                                                \
-        aprt_gemm_get(isa)->panels_##s(m, n, k, a, ma.rs, ma.cs, p, beta, c + at, rsc);                                \
+        aprt_gemm_get(isa)->panels_##s(m, n, k, a, ma.rs, ma.cs, p, beta, c + at, rsc, after, &with);                  \
         for (int64_t i = 0; i < count; i++)                                                                            \
             if (!same_##s(c[at + i], want[i]))                                                                         \
                 fail_msg("%s " #s " in panels %lldx%lldx%lld, layout %d, beta %d: element %lld is %a, not %a",         \
@@ -204,19 +220,19 @@ static void parts_give_the_bits_of_the_whole(void **state)
     uint64_t seed = 8;
     float *a = numbers_f32(&seed, M * K), *b = numbers_f32(&seed, K * N), *whole = numbers_f32(&seed, M * N);
     float *rows = numbers_f32(&seed, M * N), *cols = numbers_f32(&seed, M * N), *ks = numbers_f32(&seed, M * N);
-    aprt_gemm_f32(M, N, K, a, K, 1, b, N, 1, 0, whole, N);
+    aprt_gemm_f32(M, N, K, a, K, 1, b, N, 1, 0, whole, N, NULL, NULL);
     for (int round = 0; round < 20; round++) {
         for (int64_t i = 0, part; i < M; i += part) {
             part = 1 + below(&seed, M - i);
-            aprt_gemm_f32(part, N, K, a + i * K, K, 1, b, N, 1, 0, rows + i * N, N);
+            aprt_gemm_f32(part, N, K, a + i * K, K, 1, b, N, 1, 0, rows + i * N, N, NULL, NULL);
         }
         for (int64_t j = 0, part; j < N; j += part) {
             part = 1 + below(&seed, N - j);
-            aprt_gemm_f32(M, part, K, a, K, 1, b + j, N, 1, 0, cols + j, N);
+            aprt_gemm_f32(M, part, K, a, K, 1, b + j, N, 1, 0, cols + j, N, NULL, NULL);
         }
         for (int64_t l = 0, part; l < K; l += part) {
             part = l ? K - l : 256;
-            aprt_gemm_f32(M, N, part, a + l, K, 1, b + l * N, N, 1, l > 0, ks, N);
+            aprt_gemm_f32(M, N, part, a + l, K, 1, b + l * N, N, 1, l > 0, ks, N, NULL, NULL);
         }
         assert_memory_equal(rows, whole, M * N * sizeof(float));
         assert_memory_equal(cols, whole, M * N * sizeof(float));
@@ -234,12 +250,12 @@ static void nothing_to_do(void **state)
 {
     (void)state;
     float c = 5;
-    aprt_gemm_f32(0, 3, 3, NULL, 3, 1, NULL, 3, 1, 0, &c, 3);
-    aprt_gemm_f32(3, 0, 3, NULL, 3, 1, NULL, 3, 1, 0, &c, 3);
+    aprt_gemm_f32(0, 3, 3, NULL, 3, 1, NULL, 3, 1, 0, &c, 3, NULL, NULL);
+    aprt_gemm_f32(3, 0, 3, NULL, 3, 1, NULL, 3, 1, 0, &c, 3, NULL, NULL);
     assert_true(c == 5);
-    aprt_gemm_f32(1, 1, 0, NULL, 0, 1, NULL, 1, 1, 1, &c, 1);
+    aprt_gemm_f32(1, 1, 0, NULL, 0, 1, NULL, 1, 1, 1, &c, 1, NULL, NULL);
     assert_true(c == 5);
-    aprt_gemm_f32(1, 1, 0, NULL, 0, 1, NULL, 1, 1, 0, &c, 1);
+    aprt_gemm_f32(1, 1, 0, NULL, 0, 1, NULL, 1, 1, 0, &c, 1, NULL, NULL);
     assert_true(c == 0 && !signbit(c));
 }
 

@@ -115,7 +115,8 @@ static void products_with_odd_strides(void **state)
         for (int beta = 0; beta < 2; beta++) {
             for (int i = 0; i < M * 10; i++)
                 c[i] = beta ? 5 : NAN;
-            aprt_gemm_f32(M, N, K, a, strides[s][0], strides[s][1], b, strides[s][2], strides[s][3], beta, c, 10);
+            aprt_gemm_f32(M, N, K, a, strides[s][0], strides[s][1], b, strides[s][2], strides[s][3], beta, c, 10, NULL,
+                          NULL);
             for (int i = 0; i < M; i++)
                 for (int j = 0; j < N; j++) {
                     float want = beta ? 5 : 0;
