@@ -128,9 +128,18 @@ ap_value ap_emit_concat(ap_legal *l, int n, const ap_value *x, int dim);
 /* Indices into n entries, made non-negative; known ones are checked. */
 ap_value ap_emit_index(ap_legal *l, ap_value indices, int64_t n);
 ap_value ap_emit_gather(ap_legal *l, ap_value data, ap_value indices, int axis);
+/* y[b, m, t] = x[b, id[b, m], t] for the first `batch` dimensions of both */
+ap_value ap_emit_gather_in_batches(ap_legal *l, ap_value data, ap_value ids, int batch);
 
 /* Composed ones that several operators share (legalise_norm.c, legalise_unary.c). */
 ap_value ap_emit_softmax(ap_legal *l, ap_value x, uint32_t axes, bool logarithm);
+/* (x - mean) / √(var + ε) over `axes`, without the mean for RMS; half precision works in f32. y is in the type of x. */
+typedef struct ap_normed {
+    ap_value y, mean, deviation;
+} ap_normed;
+ap_normed ap_emit_normalise(ap_legal *l, ap_value x, uint32_t axes, double epsilon, bool centre);
+/* y * scale + bias, either of which may be AP_NONE; they must not enlarge y. */
+ap_value ap_emit_scale_and_shift(ap_legal *l, ap_value y, ap_value scale, ap_value bias);
 ap_value ap_emit_gelu(ap_legal *l, ap_value x, bool tanh_form);
 ap_value ap_emit_matmul(ap_legal *l, ap_value a, ap_value b, bool trans_a, bool trans_b);
 
@@ -142,12 +151,12 @@ ap_status ap_legalise(ap_legal *l);
     X(unary) X(binary) X(compare_swapped) X(variadic) X(mean) X(pow) X(mod) X(where) X(clip) X(leaky_relu) X(elu) \
     X(hard_sigmoid) X(hard_swish) X(softplus) X(softsign) X(selu) X(celu) X(thresholded_relu) X(prelu) X(mish) \
     X(swish) X(gelu) X(fast_gelu) X(bias_gelu) X(quick_gelu) X(tan) X(bitwise_not) X(is_nan) X(is_inf) X(cast) X(cast_like) \
-    X(identity) X(dropout) X(shape) X(size) X(constant) X(constant_of_shape) X(range) X(eye_like) X(one_hot) \
+    X(bit_shift) X(shrink) X(identity) X(dropout) X(shape) X(size) X(constant) X(constant_of_shape) X(range) X(eye_like) X(one_hot) \
     X(trilu) X(matmul) X(fused_matmul) X(gemm) X(einsum) X(softmax) X(layer_norm) X(rms_norm) X(skip_layer_norm) \
     X(reduce) X(arg) X(reshape) X(transpose) X(squeeze) X(unsqueeze) X(flatten) X(expand) X(tile) X(concat) X(split) \
     X(slice) X(gather) X(gather_elements) X(pad) X(cumsum) X(space_depth) X(attention) X(rotary) X(ort_attention) \
-    X(multi_head_attention) X(ort_rotary) X(embed_layer_norm) X(batch_norm) X(gather_nd) X(conv) X(conv_transpose) X(fused_conv) X(global_pool) X(max_pool) X(average_pool) \
-    X(lp_pool) X(lrn)
+    X(multi_head_attention) X(ort_rotary) X(group_attention) X(embed_layer_norm) X(batch_norm) X(gather_nd) X(conv) X(conv_transpose) X(fused_conv) X(global_pool) X(max_pool) X(average_pool) \
+    X(lp_pool) X(lrn) X(resize) X(instance_norm) X(group_norm) X(mean_variance_norm) X(lp_norm)
 /* clang-format on */
 #define X(name) ap_lower_fn ap_lower_##name;
 AP_LOWERINGS(X)

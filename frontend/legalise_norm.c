@@ -123,14 +123,9 @@ void ap_lower_softmax(ap_legal *l)
 
 /* ---- normalisations ---- */
 
-typedef struct normed {
-    ap_value y, mean, deviation; /* y: in the type of x */
-} normed;
-
-/* (x - mean) / √(var + ε) over `axes`; without the mean for RMS. Half precision works in f32. */
-static normed normalise(ap_legal *l, ap_value x, uint32_t axes, double epsilon, bool centre)
+ap_normed ap_emit_normalise(ap_legal *l, ap_value x, uint32_t axes, double epsilon, bool centre)
 {
-    normed r = {AP_NONE, AP_NONE, AP_NONE};
+    ap_normed r = {AP_NONE, AP_NONE, AP_NONE};
     if (l->status)
         return r;
     ap_dtype t = ap_dtype_of(l, x), work = t == AP_F16 || t == AP_BF16 ? AP_F32 : t;
@@ -151,7 +146,7 @@ static void set_reciprocal(ap_legal *l, uint32_t out, ap_value deviation)
         ap_set_out(l, out, ap_emit1(l, AP_OP_RECIPROCAL, deviation));
 }
 
-static ap_value scale_and_shift(ap_legal *l, ap_value y, ap_value scale, ap_value bias)
+ap_value ap_emit_scale_and_shift(ap_legal *l, ap_value y, ap_value scale, ap_value bias)
 {
     ap_dims before = ap_dims_of(l, y);
     if (scale != AP_NONE)
@@ -174,8 +169,8 @@ void ap_lower_layer_norm(ap_legal *l)
 {
     ap_value x = ap_in(l, 0), scale = ap_in(l, 1), bias = ap_in(l, 2);
     ap_dims s = ap_dims_of(l, x);
-    normed n = normalise(l, x, axes_from(l, &s), ap_attr_float(l, "epsilon", (double)1e-5f), true);
-    ap_set_out(l, 0, scale_and_shift(l, n.y, scale, bias));
+    ap_normed n = ap_emit_normalise(l, x, axes_from(l, &s), ap_attr_float(l, "epsilon", (double)1e-5f), true);
+    ap_set_out(l, 0, ap_emit_scale_and_shift(l, n.y, scale, bias));
     if (ap_wants_out(l, 1))
         ap_set_out(l, 1, n.mean);
     set_reciprocal(l, 2, n.deviation);
@@ -185,8 +180,8 @@ void ap_lower_rms_norm(ap_legal *l)
 {
     ap_value x = ap_in(l, 0), scale = ap_in(l, 1);
     ap_dims s = ap_dims_of(l, x);
-    normed n = normalise(l, x, axes_from(l, &s), ap_attr_float(l, "epsilon", (double)1e-5f), false);
-    ap_set_out(l, 0, scale_and_shift(l, n.y, scale, AP_NONE));
+    ap_normed n = ap_emit_normalise(l, x, axes_from(l, &s), ap_attr_float(l, "epsilon", (double)1e-5f), false);
+    ap_set_out(l, 0, ap_emit_scale_and_shift(l, n.y, scale, AP_NONE));
     set_reciprocal(l, 1, n.deviation);
 }
 
@@ -204,8 +199,8 @@ void ap_lower_skip_layer_norm(ap_legal *l)
         ap_refuse(l, "the operand has no dimensions");
     if (l->status)
         return;
-    normed n = normalise(l, sum, 1u << (s.rank - 1), ap_attr_float(l, "epsilon", (double)1e-12f), !rms);
-    ap_set_out(l, 0, scale_and_shift(l, n.y, scale, beta));
+    ap_normed n = ap_emit_normalise(l, sum, 1u << (s.rank - 1), ap_attr_float(l, "epsilon", (double)1e-12f), !rms);
+    ap_set_out(l, 0, ap_emit_scale_and_shift(l, n.y, scale, beta));
     if (!rms && ap_wants_out(l, 1))
         ap_set_out(l, 1, n.mean);
     set_reciprocal(l, 2, n.deviation);
@@ -237,8 +232,8 @@ void ap_lower_embed_layer_norm(ap_legal *l)
     ap_dims after = ap_dims_of(l, sum);
     if (!l->status && !ap_dims_equal(&before, &after))
         ap_refuse(l, "the embeddings have different shapes");
-    normed n = normalise(l, sum, 1u << 2, ap_attr_float(l, "epsilon", (double)1e-12f), true);
-    ap_set_out(l, 0, scale_and_shift(l, n.y, gamma, beta));
+    ap_normed n = ap_emit_normalise(l, sum, 1u << 2, ap_attr_float(l, "epsilon", (double)1e-12f), true);
+    ap_set_out(l, 0, ap_emit_scale_and_shift(l, n.y, gamma, beta));
     if (ap_wants_out(l, 1) && mask == AP_NONE)
         ap_set_out(l, 1, ap_emit_splat(l, AP_I32, &(ap_dims){1, {s.at[0]}}, (ap_scalar){0}));
     else if (ap_wants_out(l, 1)) { /* how many tokens are no padding */
@@ -246,33 +241,4 @@ void ap_lower_embed_layer_norm(ap_legal *l)
         ap_set_out(l, 1, ap_emit_reduce(l, AP_REDUCE_SUM, on, 1u << 1, false));
     }
     ap_set_out(l, 2, sum);
-}
-
-/* At inference, by the running statistics: one factor and one term per channel. */
-void ap_lower_batch_norm(ap_legal *l)
-{
-    ap_value x = ap_in(l, 0);
-    ap_dims s = ap_dims_of(l, x);
-    if (ap_attr_int(l, "training_mode", 0) || ap_attr_int(l, "spatial", 1) != 1)
-        ap_refuse(l, "batch normalisation in training mode, or not per channel, is not supported");
-    if (!l->status && s.rank < 2)
-        ap_refuse(l, "%s has no channels", ap_dims_str(l, &s));
-    if (l->status)
-        return;
-    ap_value part[4]; /* scale, bias, mean, variance */
-    ap_dims d = {.rank = s.rank - 1};
-    for (int i = 0; i < d.rank; i++)
-        d.at[i] = i == 0 ? s.at[1] : 1;
-    for (uint32_t i = 0; i < 4; i++) {
-        ap_dims p = ap_dims_of(l, ap_in(l, i + 1));
-        if (!l->status && (p.rank != 1 || p.at[0] != s.at[1]))
-            ap_refuse(l, "%s does not fit the channels of %s", ap_dims_str(l, &p), ap_dims_str(l, &s));
-        part[i] = ap_emit_cast(l, ap_in(l, i + 1), ap_dtype_of(l, x));
-    }
-    ap_value wide =
-        ap_emit2(l, AP_OP_ADD, part[3], number_like(l, part[3], ap_attr_float(l, "epsilon", (double)1e-5f)));
-    ap_value factor = ap_emit2(l, AP_OP_DIV, part[0], ap_emit1(l, AP_OP_SQRT, wide));
-    ap_value term = ap_emit2(l, AP_OP_SUB, part[1], ap_emit2(l, AP_OP_MUL, part[2], factor));
-    x = ap_emit2(l, AP_OP_MUL, x, ap_emit_reshape(l, factor, &d));
-    ap_set_out(l, 0, ap_emit2(l, AP_OP_ADD, x, ap_emit_reshape(l, term, &d)));
 }
