@@ -101,7 +101,11 @@ typedef struct ap_nest {
 
 /* for loops: C[m,n] (+)= sum over k A[m,k] * B[k,n]. Guaranteed: A and B each have a unit row or column
  * stride (or extent 1 there) and a leading dimension that BLAS takes; csc == 1. `turns` as in a nest; where k or a
- * summed loop has none, C is zero. */
+ * summed loop has none, C is zero.
+ *
+ * The kernel's `nest` may say what follows, element by element, tile by tile while they are in a cache: one row section
+ * over the loops, m and n, where operand 2 is C and holds the sums; operands from 3 on are its own. Nothing else that
+ * the kernel reads or writes lies in C, unlike in a nest, where an operand may be overwritten in place. */
 typedef struct ap_gemm {
     ap_dtype dtype; /* f32 or f64 */
     bool panels;    /* B is a parameter stored as AP_STORE_PANELS: rsb is n, csb 1, and no turns of n or k */

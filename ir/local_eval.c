@@ -623,6 +623,8 @@ static ap_status run_call(const machine *m, const ap_instr *instr, const device 
         status = run_topk(&r, &tmp);
     else if (status == AP_OK)
         status = k->kind == AP_KERNEL_GEMM ? run_gemm(&r, r.operand, &tmp) : run_nest(&r, &tmp);
+    if (status == AP_OK && ap_kernel_has_epilogue(k))
+        status = run_nest(&r, &tmp);
     ap_arena_deinit(&tmp);
     return status;
 }

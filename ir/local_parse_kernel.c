@@ -5,6 +5,7 @@
 #include "ir/print.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* `%3`, an earlier operation that makes a value */
 static ap_status parse_arg(ap_lex *l, const ap_sop *sop, uint32_t nsops, uint32_t *out)
@@ -266,8 +267,10 @@ static ap_status parse_b(ap_lex *l, ap_gemm *g)
     return AP_OK;
 }
 
-static ap_status parse_gemm(ap_lex *l, ap_gemm *g)
+/* Sections behind the product are what follows it. */
+static ap_status parse_gemm(ap_lex *l, ap_kernel *k)
 {
+    ap_gemm *g = &k->gemm;
     AP_TRY(ap_parse_dtype(l, &g->dtype));
     AP_TRY(parse_key(l, "m", 0, &g->m));
     AP_TRY(ap_local_parse_turns(l, &g->turns_m));
@@ -290,7 +293,15 @@ static ap_status parse_gemm(ap_lex *l, ap_gemm *g)
         g->sum[i] = ap_lex_accept_word(l, "sum");
         g->nloops++;
     }
-    return ap_lex_expect(l, "}");
+    if (k->noperands < 3 || g->nloops + 2 > AP_MAX_LOOPS)
+        return ap_lex_expect(l, "}");
+    ap_local_epilogue_loops(k);
+    AP_TRY(parse_nest(l, &k->nest));
+    if (!k->nest.nsops) {
+        memset(&k->nest, 0, sizeof k->nest);
+        memset(k->operand[2].stride, 0, sizeof k->operand[2].stride);
+    }
+    return AP_OK;
 }
 
 /* `read f32 [128,1]` lines; how many strides there must be is known only behind them */
@@ -309,7 +320,7 @@ static ap_status parse_kernel_operands(ap_lex *l, ap_kernel *k, int *out_strides
         if (operands.len == AP_LOCAL_MAX_OPERANDS)
             return ap_lex_error(l, "more than %d operands", AP_LOCAL_MAX_OPERANDS);
         AP_TRY(ap_parse_dtype(l, &o.dtype));
-        if (ap_kernel_has_loops(k)) {
+        if (ap_kernel_has_loops(k) || (k->kind == AP_KERNEL_GEMM && operands.len > 2)) {
             AP_TRY(ap_local_parse_list(l, "strides", AP_MAX_LOOPS, o.stride, &n));
             l->mark = *out_mark = mark;
             if (*out_strides >= 0 && *out_strides != n)
@@ -342,8 +353,13 @@ ap_status ap_local_parse_kernel(ap_lex *l, ap_kernel *k)
         AP_TRY(ap_lex_range(l, "the number of ints", 0, UINT32_MAX - 1, &n));
         k->nints = (uint32_t)n;
     }
-    if (k->kind == AP_KERNEL_GEMM)
-        return parse_gemm(l, &k->gemm);
+    if (k->kind == AP_KERNEL_GEMM) {
+        AP_TRY(parse_gemm(l, k));
+        if (strides < 0 || strides == k->nest.nouter)
+            return AP_OK;
+        l->mark = mark;
+        return ap_lex_error(l, "%d strides for %d loops", strides, k->nest.nouter);
+    }
     if (k->kind == AP_KERNEL_CONV)
         return ap_local_parse_conv(l, &k->conv);
     if (k->kind == AP_KERNEL_POOL)

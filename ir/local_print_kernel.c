@@ -80,10 +80,21 @@ static void print_sop(const ap_sop *s, uint32_t id, int nloops, ap_text *out)
     ap_text_addf(out, " : %s\n", s->dtype > 0 && s->dtype < AP_DTYPE_COUNT ? ap_dtype_str(s->dtype) : "?");
 }
 
+static void print_sections(const ap_nest *n, int nloops, ap_text *out)
+{
+    uint32_t id = 0;
+    for (int s = 0; s < n->nsections && s < AP_LOCAL_MAX_SECTIONS; s++) {
+        ap_text_addf(out, "  %s:\n", n->inner[s] ? "inner" : "row");
+        for (; id < n->nsops && n->sop[id].section <= s; id++)
+            print_sop(&n->sop[id], id, nloops, out);
+    }
+    for (; id < n->nsops; id++) /* in no section: shown, and refused by the verifier */
+        print_sop(&n->sop[id], id, nloops, out);
+}
+
 static void print_nest(const ap_nest *n, ap_text *out)
 {
     int nloops = n->nouter + n->ninner <= AP_MAX_LOOPS ? n->nouter + n->ninner : 0;
-    uint32_t id = 0;
     if (nloops) {
         ap_text_add(out, "  outer ");
         ap_local_print_list(out, n->nouter, n->extent);
@@ -98,13 +109,7 @@ static void print_nest(const ap_nest *n, ap_text *out)
             ap_text_addf(out, "  turns %d int %" PRIu32 "\n", l, n->turns[l] - 1);
     for (int i = 0; i < n->ntemps && i < AP_LOCAL_MAX_TEMPS; i++)
         ap_text_addf(out, "  temp %s\n", n->temp_dtype[i] < AP_DTYPE_COUNT ? ap_dtype_str(n->temp_dtype[i]) : "?");
-    for (int s = 0; s < n->nsections && s < AP_LOCAL_MAX_SECTIONS; s++) {
-        ap_text_addf(out, "  %s:\n", n->inner[s] ? "inner" : "row");
-        for (; id < n->nsops && n->sop[id].section <= s; id++)
-            print_sop(&n->sop[id], id, nloops, out);
-    }
-    for (; id < n->nsops; id++) /* in no section: shown, and refused by the verifier */
-        print_sop(&n->sop[id], id, nloops, out);
+    print_sections(n, nloops, out);
 }
 
 /* `m 64`, `m 64 int 0` */
@@ -151,7 +156,7 @@ void ap_local_print_kernel(const ap_ctx *ctx, const ap_kernel *k, ap_text *out)
         const ap_kernel_operand *o = &k->operand[i];
         ap_text_addf(out, "  %s %s", o->written ? "write" : "read",
                      o->dtype < AP_DTYPE_COUNT ? ap_dtype_str(o->dtype) : "?");
-        if (nest) {
+        if (nest || (i > 2 && ap_kernel_has_epilogue(k))) {
             ap_text_add(out, " ");
             ap_local_print_list(out, nloops, o->stride);
         }
@@ -169,5 +174,7 @@ void ap_local_print_kernel(const ap_ctx *ctx, const ap_kernel *k, ap_text *out)
         ap_local_print_pool(&k->pool, out);
     if (k->kind == AP_KERNEL_GEMM)
         print_gemm(&k->gemm, out);
+    if (ap_kernel_has_epilogue(k))
+        print_sections(&k->nest, nloops, out);
     ap_text_add(out, "}\n");
 }

@@ -64,6 +64,15 @@ ap_status ap_local_parse_kernel(ap_lex *l, ap_kernel *out);
 /* "[1,2,3]", at most `max` numbers. */
 ap_status ap_local_parse_list(ap_lex *l, const char *what, int max, int64_t *out, uint8_t *out_n);
 
+/* ---- local_epilogue.c ---- */
+static inline bool ap_kernel_has_epilogue(const ap_kernel *k)
+{
+    return k->kind == AP_KERNEL_GEMM && k->nest.nsops > 0;
+}
+/* Loops and strides of C in what follows a product, from the product. */
+void ap_local_epilogue_loops(ap_kernel *k);
+const char *ap_local_epilogue_fault(const ap_kernel *k);
+
 /* ---- local_topk.c ---- */
 void ap_local_print_topk(const ap_topk *k, ap_text *out);
 ap_status ap_local_parse_topk(ap_lex *l, ap_topk *out);

@@ -96,7 +96,8 @@ bool ap_local_kernel_reach(const ap_kernel *k, const int64_t *ints, uint32_t ope
         return ap_local_conv_reach(&k->conv, ints, operand, out);
     if (k->kind == AP_KERNEL_POOL)
         return ap_local_pool_reach(&k->pool, ints, operand, out);
-    return k->kind == AP_KERNEL_NEST ? nest_reach(k, ints, operand, out) : gemm_reach(&k->gemm, ints, operand, out);
+    return k->kind == AP_KERNEL_NEST || operand > 2 ? nest_reach(k, ints, operand, out)
+                                                    : gemm_reach(&k->gemm, ints, operand, out);
 }
 
 static bool turns_fit(int n, const int64_t *extent, const uint32_t *turns, const int64_t *ints)
@@ -291,7 +292,9 @@ static bool fits_panels(const ap_gemm *g)
 static const char *gemm_fault(const ap_kernel *k)
 {
     const ap_gemm *g = &k->gemm;
-    if (k->noperands != 3 || k->operand[0].written || k->operand[1].written || !k->operand[2].written)
+    if (ap_kernel_has_epilogue(k) ? k->noperands < 3 : k->noperands != 3)
+        return "a matrix product has three operands, and more only where something follows";
+    if (k->operand[0].written || k->operand[1].written || !k->operand[2].written)
         return "a matrix product reads two operands and writes the third";
     if (g->dtype != AP_F32 && g->dtype != AP_F64)
         return "matrix products are of f32 or f64";
@@ -334,5 +337,10 @@ const char *ap_local_kernel_fault(const ap_kernel *k, uint32_t *out_sop)
         return ap_local_conv_fault(k);
     if (k->kind == AP_KERNEL_TOPK)
         return nest_fault(k, out_sop) ? nest_fault(k, out_sop) : ap_local_topk_fault(k);
-    return k->kind == AP_KERNEL_NEST ? nest_fault(k, out_sop) : gemm_fault(k);
+    if (k->kind == AP_KERNEL_NEST)
+        return nest_fault(k, out_sop);
+    const char *fault = gemm_fault(k);
+    if (!fault && ap_kernel_has_epilogue(k))
+        fault = ap_local_epilogue_fault(k);
+    return !fault && ap_kernel_has_epilogue(k) ? nest_fault(k, out_sop) : fault;
 }

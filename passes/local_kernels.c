@@ -115,7 +115,7 @@ static void put_kernel(ap_text *t, const ap_kernel *k)
         put_int(t, k->operand[i].written);
         put_ints(t, k->operand[i].stride, AP_MAX_LOOPS);
     }
-    if (ap_kernel_has_loops(k))
+    if (ap_kernel_has_loops(k) || ap_kernel_has_epilogue(k))
         put_nest(t, &k->nest);
     if (k->kind == AP_KERNEL_TOPK)
         put_topk(t, &k->topk);

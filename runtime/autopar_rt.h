@@ -518,7 +518,8 @@ void aprt_topk_u64(int64_t n, int64_t k, int32_t largest, const uint64_t *x, int
 typedef void aprt_after(const void *with, int64_t i0, int64_t i1, int64_t j0, int64_t j1);
 
 /* C[m,n] = beta*C + A[m,k]*B[k,n], strides in elements between rows and columns, beta 0 or 1; the columns of C are
- * adjacent. With beta 0 C is only written. Any strides are right; unit strides in A and B are fast. */
+ * adjacent. With beta 0 C is only written. Any strides are right; unit strides in A and B are fast. `after` may be
+ * NULL. */
 void aprt_gemm_f32(int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b,
                    int64_t rsb, int64_t csb, int beta, float *c, int64_t rsc, aprt_after *after, const void *with);
 void aprt_gemm_f64(int64_t m, int64_t n, int64_t k, const double *a, int64_t rsa, int64_t csa, const double *b,
