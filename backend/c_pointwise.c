@@ -94,6 +94,13 @@ static ap_expr constant(printer *p, int value)
     return ap_emit_literal(p->ctx, p->type, s);
 }
 
+/* C leaves shifts by the width and more undefined. */
+static ap_expr shift(printer *p, const char *op, ap_expr x, ap_expr y)
+{
+    const char *a = in(p, x, 3), *b = in(p, y, 3);
+    return make(p, 2, "(%s)((uint64_t)%s > 63 ? 0 : (uint64_t)%s %s %s)", ap_emit_register(p->result), b, a, op, b);
+}
+
 #define ZERO constant(p, 0)
 #define ONE constant(p, 1)
 #define NEG(x) negate(p, x)
@@ -106,6 +113,14 @@ static ap_expr constant(printer *p, int value)
 #define TANH(x) runtime1(p, "tanh", x)
 #define SIN(x) math1(p, "sin", x)
 #define COS(x) math1(p, "cos", x)
+#define ASIN(x) math1(p, "asin", x)
+#define ACOS(x) math1(p, "acos", x)
+#define ATAN(x) math1(p, "atan", x)
+#define SINH(x) math1(p, "sinh", x)
+#define COSH(x) math1(p, "cosh", x)
+#define ASINH(x) math1(p, "asinh", x)
+#define ACOSH(x) math1(p, "acosh", x)
+#define ATANH(x) math1(p, "atanh", x)
 #define FLOOR(x) math1(p, "floor", x)
 #define CEIL(x) math1(p, "ceil", x)
 #define ROUND(x) math1(p, "rint", x) /* half to even */
@@ -116,6 +131,12 @@ static ap_expr constant(printer *p, int value)
 #define MUL(x, y) arithmetic(p, "*", "mul", x, y)
 #define DIV(x, y) arithmetic(p, "/", "div", x, y)
 #define MOD(x, y) runtime2(p, "mod", x, y)
+#define FMOD(x, y) make(p, 3, "fmod%s(%s, %s)", p->type == AP_F64 ? "" : "f", (x).text, (y).text)
+#define BIT_AND(x, y) binary(p, "&", x, y)
+#define BIT_OR(x, y) binary(p, "|", x, y)
+#define BIT_XOR(x, y) binary(p, "^", x, y)
+#define SHIFT_LEFT(x, y) shift(p, "<<", x, y)
+#define SHIFT_RIGHT(x, y) shift(p, ">>", x, y)
 #define POW(x, y) make(p, 3, "pow%s(%s, %s)", p->type == AP_F64 ? "" : "f", (x).text, (y).text)
 #define MAX(x, y) runtime2(p, "max", x, y)
 #define MIN(x, y) runtime2(p, "min", x, y)

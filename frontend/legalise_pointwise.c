@@ -101,7 +101,9 @@ void ap_lower_mod(ap_legal *l)
     if (l->status)
         return;
     if (ap_dtype_is_float(ap_dtype_of(l, x))) {
-        ap_refuse(l, "the remainder of floats is not supported");
+        if (!ap_attr_int(l, "fmod", 0))
+            ap_refuse(l, "the remainder of floats needs fmod 1");
+        ap_set_out(l, 0, ap_emit2(l, AP_OP_FMOD, x, y));
         return;
     }
     if (ap_attr_int(l, "fmod", 0)) { /* sign of the dividend, as in C */
@@ -298,6 +300,33 @@ void ap_lower_bitwise_not(ap_legal *l)
         ap_refuse(l, "the bits of %s cannot be inverted", ap_dtype_str(t));
     ap_value ones = l->status ? AP_NONE : ap_emit_cast(l, ap_emit_number(l, AP_I64, -1), t);
     ap_set_out(l, 0, ap_emit2(l, AP_OP_SUB, ones, x));
+}
+
+void ap_lower_bit_shift(ap_legal *l)
+{
+    const char *direction = ap_attr_str(l, "direction", "");
+    ap_value x = ap_in(l, 0), by = ap_in(l, 1);
+    bool left = strcmp(direction, "LEFT") == 0;
+    if (!left && strcmp(direction, "RIGHT") != 0)
+        ap_refuse(l, "direction \"%.40s\" is neither LEFT nor RIGHT", direction);
+    ap_dtype t = ap_dtype_of(l, x);
+    if (!l->status && t != AP_U8 && t != AP_U16 && t != AP_U32 && t != AP_U64)
+        ap_refuse(l, "only unsigned numbers are shifted, not %s", ap_dtype_str(t));
+    ap_set_out(l, 0, ap_emit2(l, left ? AP_OP_SHIFT_LEFT : AP_OP_SHIFT_RIGHT, x, by));
+}
+
+/* x + bias below -lambd, x - bias above lambd, else 0; integers by way of f32 */
+void ap_lower_shrink(ap_legal *l)
+{
+    ap_value x = ap_in(l, 0);
+    ap_dtype t = ap_dtype_of(l, x), work = ap_dtype_is_float(t) ? t : AP_F32;
+    double bias = ap_attr_float(l, "bias", 0), lambd = ap_attr_float(l, "lambd", 0.5);
+    ap_value v = ap_emit_cast(l, x, work);
+    ap_value below = ap_emit2(l, AP_OP_LT, v, number_like(l, v, -lambd));
+    ap_value above = ap_emit2(l, AP_OP_LT, number_like(l, v, lambd), v);
+    ap_value y = ap_emit_select(l, above, plus(l, v, -bias), number_like(l, v, 0));
+    y = ap_emit_select(l, below, plus(l, v, bias), y);
+    ap_set_out(l, 0, ap_emit_cast(l, y, t));
 }
 
 /* ---- tests ---- */

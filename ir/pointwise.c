@@ -103,6 +103,14 @@ static int64_t u_min(int64_t a, int64_t b)
 #define TANH(a) tanh(a)
 #define SIN(a) sin(a)
 #define COS(a) cos(a)
+#define ASIN(a) asin(a)
+#define ACOS(a) acos(a)
+#define ATAN(a) atan(a)
+#define SINH(a) sinh(a)
+#define COSH(a) cosh(a)
+#define ASINH(a) asinh(a)
+#define ACOSH(a) acosh(a)
+#define ATANH(a) atanh(a)
 #define FLOOR(a) floor(a)
 #define CEIL(a) ceil(a)
 #define ROUND(a) nearbyint(a)
@@ -113,6 +121,12 @@ static int64_t u_min(int64_t a, int64_t b)
 #define MUL(a, b) ((a) * (b))
 #define DIV(a, b) ((a) / (b))
 #define MOD(a, b) ((a)-floor((a) / (b)) * (b))
+#define FMOD(a, b) fmod(a, b)
+#define BIT_AND(a, b) ((void)(b), (a))
+#define BIT_OR(a, b) ((void)(b), (a))
+#define BIT_XOR(a, b) ((void)(b), (a))
+#define SHIFT_LEFT(a, b) ((void)(b), (a))
+#define SHIFT_RIGHT(a, b) ((void)(b), (a))
 #define POW(a, b) pow(a, b)
 #define MAX(a, b) f_max(a, b)
 #define MIN(a, b) f_min(a, b)
@@ -147,6 +161,20 @@ static int64_t u_min(int64_t a, int64_t b)
 #undef TANH
 #undef SIN
 #undef COS
+#undef ASIN
+#undef ACOS
+#undef ATAN
+#undef SINH
+#undef COSH
+#undef ASINH
+#undef ACOSH
+#undef ATANH
+#undef FMOD
+#undef BIT_AND
+#undef BIT_OR
+#undef BIT_XOR
+#undef SHIFT_LEFT
+#undef SHIFT_RIGHT
 #undef FLOOR
 #undef CEIL
 #undef ROUND
@@ -171,6 +199,14 @@ static int64_t u_min(int64_t a, int64_t b)
 #define TANH(a) (a)
 #define SIN(a) (a)
 #define COS(a) (a)
+#define ASIN(a) (a)
+#define ACOS(a) (a)
+#define ATAN(a) (a)
+#define SINH(a) (a)
+#define COSH(a) (a)
+#define ASINH(a) (a)
+#define ACOSH(a) (a)
+#define ATANH(a) (a)
 #define FLOOR(a) (a)
 #define CEIL(a) (a)
 #define ROUND(a) (a)
@@ -179,6 +215,12 @@ static int64_t u_min(int64_t a, int64_t b)
 #define MUL(a, b) i_wrap((uint64_t)(a) * (uint64_t)(b))
 #define DIV(a, b) i_div(a, b)
 #define MOD(a, b) i_mod(a, b)
+#define FMOD(a, b) ((void)(b), (a))
+#define BIT_AND(a, b) ((a) & (b))
+#define BIT_OR(a, b) ((a) | (b))
+#define BIT_XOR(a, b) ((a) ^ (b))
+#define SHIFT_LEFT(a, b) ((b) < 0 || (b) > 63 ? 0 : i_wrap((uint64_t)(a) << (b)))
+#define SHIFT_RIGHT(a, b) ((b) < 0 || (b) > 63 ? 0 : i_wrap((uint64_t)(a) >> (b)))
 #define POW(a, b) ((void)(b), (a))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))

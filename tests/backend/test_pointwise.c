@@ -109,6 +109,14 @@ static double allowed(ap_pointwise pw, ap_dtype t, double want)
     case AP_PW_SIGMOID:
     case AP_PW_SIN:
     case AP_PW_COS:
+    case AP_PW_ASIN:
+    case AP_PW_ACOS:
+    case AP_PW_ATAN:
+    case AP_PW_SINH:
+    case AP_PW_COSH:
+    case AP_PW_ASINH:
+    case AP_PW_ACOSH:
+    case AP_PW_ATANH:
     case AP_PW_POW:
     case AP_PW_RSQRT:
         return 3 * ulp * fabs(want) + 4 * least;

@@ -61,7 +61,9 @@ static const struct {
     {AP_PW_LOG, log},          {AP_PW_SQRT, sqrt}, {AP_PW_RSQRT, rsqrt}, {AP_PW_RECIPROCAL, reciprocal},
     {AP_PW_ERF, erf},          {AP_PW_TANH, tanh}, {AP_PW_SIN, sin},     {AP_PW_SIGMOID, sigmoid},
     {AP_PW_RELU, relu},        {AP_PW_COS, cos},   {AP_PW_FLOOR, floor}, {AP_PW_CEIL, ceil},
-    {AP_PW_ROUND, round_even},
+    {AP_PW_ROUND, round_even}, {AP_PW_ASIN, asin}, {AP_PW_ACOS, acos},   {AP_PW_ATAN, atan},
+    {AP_PW_SINH, sinh},        {AP_PW_COSH, cosh}, {AP_PW_ASINH, asinh}, {AP_PW_ACOSH, acosh},
+    {AP_PW_ATANH, atanh},
 };
 
 static bool same(double a, double b)
@@ -92,6 +94,7 @@ static void test_binary_floats(void **state)
     assert_true(eval_f(AP_PW_MUL, AP_F32, 3e38, 10) == INFINITY);
     assert_true(eval_f(AP_PW_DIV, AP_F64, 1, 0) == INFINITY);
     assert_true(eval_f(AP_PW_POW, AP_F64, 2, 10) == 1024);
+    assert_true(eval_f(AP_PW_FMOD, AP_F64, -7.5, 2) == -1.5);
     assert_true(eval_f(AP_PW_MAX, AP_F64, -1, 2) == 2);
     assert_true(eval_f(AP_PW_MIN, AP_F64, -1, 2) == -1);
     assert_true(isnan(eval_f(AP_PW_MAX, AP_F64, NAN, 2)) && isnan(eval_f(AP_PW_MAX, AP_F64, 2, NAN)));
@@ -116,6 +119,13 @@ static void test_integers(void **state)
     assert_int_equal(eval_i(AP_PW_MOD, AP_I32, 7, 0), 0);
     assert_int_equal(eval_i(AP_PW_MOD, AP_I64, INT64_MIN, -1), 0);
     assert_int_equal(eval_i(AP_PW_MOD, AP_U64, -1, 10), 5); /* 18446744073709551615 */
+    assert_int_equal(eval_i(AP_PW_BIT_AND, AP_I8, -2, 7), 6);
+    assert_int_equal(eval_i(AP_PW_BIT_OR, AP_U8, 128, 1), 129);
+    assert_int_equal(eval_i(AP_PW_BIT_XOR, AP_I32, -1, 5), -6);
+    assert_int_equal(eval_i(AP_PW_SHIFT_LEFT, AP_U8, 129, 1), 2);
+    assert_int_equal(eval_i(AP_PW_SHIFT_LEFT, AP_U8, 1, 8), 0);
+    assert_true(eval_i(AP_PW_SHIFT_RIGHT, AP_U64, -1, 63) == 1);
+    assert_int_equal(eval_i(AP_PW_SHIFT_RIGHT, AP_U64, -1, 64), 0);
     assert_true(eval_i(AP_PW_MAX, AP_U64, -1, 1) == -1);
     assert_int_equal(eval_i(AP_PW_MAX, AP_I64, -1, 1), 1);
     assert_int_equal(eval_i(AP_PW_RELU, AP_I32, -4, 0), 0);
