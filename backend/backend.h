@@ -4,20 +4,28 @@
 
 #include "ir/local.h"
 
+/* Where a program finds its parameters (backend/weights.c). */
+typedef enum ap_weights_form { AP_WEIGHTS_COPY, AP_WEIGHTS_REFERENCE, AP_WEIGHTS_SLICED } ap_weights_form;
+
 typedef struct ap_backend_options {
     const char *dir;    /* an existing folder to write into */
     const char *name;   /* NAME: a C identifier, prefix of the API */
     const char *header; /* text for the comment at the top: model, options, version */
+    ap_weights_form weights;
 } ap_backend_options;
 
-/* Writes NAME.h, program.c, kernels.h, kernels.c, main.c, weights.safetensors, CMakeLists.txt, NAME.pc. */
+/* Writes NAME.h, program.c, kernels.h, kernels.c, main.c, weights.safetensors and what belongs to it, CMakeLists.txt, NAME.pc. */
 ap_status ap_backend_c_emit(ap_ctx *ctx, const ap_local *p, const ap_backend_options *opt);
 
 typedef struct ap_backend_toolchain {
     const char *include_dir; /* of autopar_rt.h */
     const char *lib_dir;     /* of libautopar_rt.a */
     const char *march;       /* NULL: native */
+    bool convolutions;       /* of the program: ap_backend_has_conv */
 } ap_backend_toolchain;
+
+/* Whether the program is linked with the library for convolutions. */
+bool ap_backend_has_conv(const ap_local *p);
 
 /* Compiles what ap_backend_c_emit wrote: DIR/model and DIR/libNAME.a. The compiler is $CC or cc, the archiver $AR or
  * ar; $CC may hold several words. Its messages are shown only when it fails: AP_ERR_ENV. */

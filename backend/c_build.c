@@ -175,6 +175,9 @@ static ap_status link_model(build *b)
     add(b, &a, text(b, "%s/lib%s.a", b->dir, b->name));
     add(b, &a, text(b, "-L%s", b->tools->lib_dir));
 #define X(library) add(b, &a, text(b, "%s", library));
+    if (b->tools->convolutions) {
+        AP_C_CONV_LIBRARIES(X)
+    }
     AP_C_LIBRARIES(X)
 #undef X
     add(b, &a, text(b, "-o"));

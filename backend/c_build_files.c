@@ -14,7 +14,7 @@ static const char cmake[] =
     "set_target_properties(@ PROPERTIES C_EXTENSIONS OFF)\n"
     "target_compile_options(@ PRIVATE -march=${AUTOPAR_MARCH}$)\n"
     "target_include_directories(@ PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})\n"
-    "target_link_libraries(@ PUBLIC autopar::rt)\n"
+    "target_link_libraries(@ PUBLIC autopar::rt%)\n"
     "\n"
     "# Beside the weights, where it looks for them.\n"
     "add_executable(model main.c)\n"
@@ -26,16 +26,18 @@ static const char pc[] = "prefix=${pcfiledir}\n"
                          "Name: @\n"
                          "Description: a model compiled by autopar\n"
                          "Version: 1\n"
-                         "Requires: autopar_rt\n"
+                         "Requires: autopar_rt%\n"
                          "Cflags: -I${prefix}\n"
                          "Libs: -L${prefix} -l@\n";
 
-/* @ is the name; a $ that no { follows is the list of flags. */
+/* @ is the name; a $ that no { follows is the list of flags; % goes on to the library for convolutions. */
 static void print_template(const ap_emit *e, ap_text *t, const char *s)
 {
     for (; *s; s++) {
         if (*s == '@') {
             ap_text_add(t, e->opt->name);
+        } else if (*s == '%') {
+            ap_text_add(t, ap_backend_has_conv(e->p) ? "_conv" : "");
         } else if (*s == '$' && s[1] != '{') {
 #define X(flag) ap_text_add(t, " " flag);
             AP_C_FLAGS(X)

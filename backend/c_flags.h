@@ -21,4 +21,10 @@
     X("-lpthread")                                                                                                     \
     X("-lm")
 
+/* Before those, for programs with convolutions. */
+#define AP_C_CONV_LIBRARIES(X)                                                                                         \
+    X("-l:libautopar_rt_conv.a")                                                                                       \
+    X("-ldnnl")                                                                                                        \
+    X("-lgomp")
+
 #endif

@@ -6,11 +6,12 @@
 void ap_emit_operand(ap_text *t, const ap_kernel *k, uint32_t i)
 {
     uint32_t number = 0;
-    if (k->kind == AP_KERNEL_GEMM) {
+    bool product = k->kind == AP_KERNEL_GEMM;
+    if (product && i < 3) {
         ap_text_addf(t, "%c", "abc"[i]);
         return;
     }
-    for (uint32_t j = 0; j < i; j++)
+    for (uint32_t j = product ? 3 : 0; j < i; j++)
         number += k->operand[j].written == k->operand[i].written;
     ap_text_addf(t, "%c%u", k->operand[i].written ? 'y' : 'x', number);
 }
@@ -109,7 +110,7 @@ static void print_k(ap_text *t, const ap_gemm *g, bool nothing)
     print_turns(t, g->k, g->turns_k);
 }
 
-static void print_gemm(ap_text *t, const ap_kernel *k)
+static void print_gemm(const ap_emit *e, ap_text *t, const ap_kernel *k)
 {
     const ap_gemm *g = &k->gemm;
     bool nothing = g->k == 0; /* an empty sum: C becomes zero, once */
@@ -141,7 +142,12 @@ static void print_gemm(ap_text *t, const ap_kernel *k)
         print_beta(t, g);
     ap_text_add(t, ", ");
     print_matrix(t, 'c', g, g->stride_c);
-    ap_text_addf(t, ", %" PRId64 ", NULL, NULL);\n", g->rsc);
+    ap_text_addf(t, ", %" PRId64 ", ", g->rsc);
+    if (k->nest.nsops)
+        ap_emit_after_argument(e, t, k);
+    else
+        ap_text_add(t, "NULL, NULL");
+    ap_text_add(t, ");\n");
 }
 
 static void print_about(const ap_emit *e, ap_text *t, const ap_kernel *k)
@@ -161,8 +167,12 @@ static ap_status write_prototypes(const ap_emit *e)
     ap_text_addf(&t, "#ifndef %s_KERNELS_H\n#define %s_KERNELS_H\n\n#include <autopar_rt.h>\n\n", e->opt->name,
                  e->opt->name);
     for (uint32_t i = 0; i < e->p->kernels.len; i++) {
+        const ap_kernel *k = &e->p->kernels.at[i];
         ap_text_add(&t, "APRT_HIDDEN ");
-        print_prototype(e, &t, i);
+        if (k->kind == AP_KERNEL_CONV)
+            ap_text_addf(&t, "extern const aprt_conv %s_k_%s", e->opt->name, ap_name_str(e->ctx, k->name));
+        else
+            print_prototype(e, &t, i);
         ap_text_add(&t, ";\n");
     }
     ap_text_add(&t, "\n#endif\n");
@@ -192,10 +202,18 @@ ap_status ap_emit_kernels(ap_emit *e)
     for (uint32_t i = 0; i < e->p->kernels.len; i++) {
         const ap_kernel *k = &e->p->kernels.at[i];
         print_about(e, &t, k);
+        if (k->kind == AP_KERNEL_CONV) {
+            if (!ap_emit_conv_knows(k))
+                return ap_fail(e->ctx, AP_ERR_BUG, 0, "a convolution with a step that there is none for");
+            ap_emit_conv_table(e, &t, k);
+            continue;
+        }
+        if (k->kind == AP_KERNEL_GEMM && k->nest.nsops)
+            ap_emit_after(e, &t, i);
         print_prototype(e, &t, i);
         ap_text_add(&t, "\n{\n");
         if (k->kind == AP_KERNEL_GEMM)
-            print_gemm(&t, k);
+            print_gemm(e, &t, k);
         else if (k->kind == AP_KERNEL_POOL)
             ap_emit_pool(e, &t, k);
         else if (k->kind == AP_KERNEL_TOPK)

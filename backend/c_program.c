@@ -223,11 +223,110 @@ static void print_int(const ap_emit *e, ap_text *t, const ap_int *x)
         ap_text_addf(t, ", %" PRId64 ", %" PRId64 ")", x->lo, x->hi);
 }
 
+/* The slot of a convolution: how many stand before it. */
+static uint32_t conv_slot(const ap_emit *e, const ap_instr *in)
+{
+    uint32_t n = 0;
+    for (const ap_instr *at = e->p->instrs.at; at < in; at++)
+        n += at->kind == AP_INSTR_CALL && e->p->kernels.at[at->kernel].kind == AP_KERNEL_CONV;
+    return n;
+}
+
+static void print_conv_call(const ap_emit *e, ap_text *t, const ap_instr *in, uint32_t slot)
+{
+    const ap_kernel *k = &e->p->kernels.at[in->kernel];
+    const char *type = ap_dtype_c(k->conv.dtype);
+    ap_text_add(t, "    ");
+    print_when(e, t, in);
+    ap_text_addf(t, "if ((status = aprt_conv_run(d, %u", slot);
+    for (uint32_t i = 0; i < 3; i++) {
+        ap_text_add(t, ", ");
+        print_ref(e, t, &in->ref[i], type);
+    }
+    ap_text_add(t, in->nrefs > 3 ? ", (const void *const[]){" : ", NULL");
+    for (uint32_t i = 3; i < in->nrefs; i++) {
+        ap_text_add(t, i > 3 ? ", " : "");
+        print_ref(e, t, &in->ref[i], type);
+    }
+    ap_text_addf(t, "%s)) != APRT_OK)\n        return status;\n", in->nrefs > 3 ? "}" : "");
+}
+
+/* n, g, m, c of the rank. */
+static void print_conv_turns(const ap_emit *e, ap_text *t, const ap_instr *in)
+{
+    const ap_conv *c = &e->p->kernels.at[in->kernel].conv;
+    const int64_t extent[4] = {c->n, c->g, c->m, c->c};
+    const uint32_t turns[4] = {c->turns_n, c->turns_g, c->turns_m, c->turns_c};
+    for (int i = 0; i < 4; i++) {
+        ap_text_add(t, i ? ", " : "");
+        if (turns[i])
+            print_int(e, t, &in->ints[turns[i] - 1]);
+        else
+            ap_text_addf(t, "%" PRId64, extent[i]);
+    }
+}
+
+static bool conv_uses_axis(const ap_emit *e, int a)
+{
+    for (uint32_t i = 0; i < e->p->instrs.len; i++) {
+        const ap_instr *in = &e->p->instrs.at[i];
+        bool conv = in->kind == AP_INSTR_CALL && e->p->kernels.at[in->kernel].kind == AP_KERNEL_CONV;
+        bool used = conv && in->ref[1].space == AP_SPACE_PARAM && in->ref[1].offset.step[a] != 0;
+        for (uint32_t k = 0; conv && k < in->nints; k++)
+            used = used || in->ints[k].value.step[a] != 0;
+        if (used)
+            return true;
+    }
+    return false;
+}
+
+static void print_axes_used(const ap_emit *e, ap_text *t, bool (*is_used)(const ap_emit *e, int a))
+{
+    for (int a = 0; a < e->p->naxes; a++) {
+        if (!is_used(e, a))
+            continue;
+        ap_text_add(t, "    const int64_t ");
+        ap_emit_axis(e, t, a);
+        ap_text_addf(t, " = d->rank / %d %% %d;\n", e->p->axis_stride[a], e->p->axis_size[a]);
+    }
+}
+
+/* What is done once, when parameters are loaded: convolutions get their slots. */
+static void print_prepare(const ap_emit *e, ap_text *t)
+{
+    if (!ap_backend_has_conv(e->p))
+        return;
+    ap_text_add(t, "\n/* What every device does when its parameters are loaded. */\n"
+                   "static int prepare(aprt_device *d)\n{\n");
+    print_axes_used(e, t, conv_uses_axis);
+    ap_text_add(t, "    int status;\n");
+    for (uint32_t i = 0; i < e->p->instrs.len; i++) {
+        const ap_instr *in = &e->p->instrs.at[i];
+        if (in->kind != AP_INSTR_CALL || e->p->kernels.at[in->kernel].kind != AP_KERNEL_CONV)
+            continue;
+        const ap_kernel *k = &e->p->kernels.at[in->kernel];
+        ap_text_addf(t, "    d->at = %u;\n    if ((status = aprt_conv_prepare(d, %u, &%s_k_%s, (const int64_t[]){", i,
+                     conv_slot(e, in), e->opt->name, ap_name_str(e->ctx, k->name));
+        print_conv_turns(e, t, in);
+        ap_text_add(t, "}, ");
+        if (in->ref[1].space == AP_SPACE_PARAM)
+            print_ref(e, t, &in->ref[1], ap_dtype_c(k->conv.dtype));
+        else
+            ap_text_add(t, "NULL");
+        ap_text_add(t, ")) != APRT_OK)\n        return status;\n");
+    }
+    ap_text_add(t, "    return APRT_OK;\n}\n");
+}
+
 static void print_call(const ap_emit *e, ap_text *t, const ap_instr *in)
 {
     const ap_kernel *k = &e->p->kernels.at[in->kernel];
     bool checks = ap_emit_nest_checks(k);
     const char *comma = "";
+    if (k->kind == AP_KERNEL_CONV) {
+        print_conv_call(e, t, in, conv_slot(e, in));
+        return;
+    }
     ap_text_add(t, "    ");
     print_when(e, t, in);
     ap_text_addf(t, "%s%s_k_%s(", checks ? "if (" : "", e->opt->name, ap_name_str(e->ctx, k->name));
@@ -305,18 +404,11 @@ static void print_device(const ap_emit *e, ap_text *t)
                    "#define OUTPUT(T, i) ((T *)d->output[i])\n"
                    "\n/* What every device does, in order. */\n"
                    "static int device(aprt_device *d)\n{\n");
-    for (int a = 0; a < p->naxes; a++) {
-        if (!axis_is_used(e, a))
-            continue;
-        ap_text_add(t, "    const int64_t ");
-        ap_emit_axis(e, t, a);
-        ap_text_addf(t, " = d->rank / %d %% %d;\n", p->axis_stride[a], p->axis_size[a]);
-    }
+    print_axes_used(e, t, axis_is_used);
+    bool fails = ap_backend_has_conv(p);
     for (uint32_t i = 0; i < p->instrs.len; i++)
-        if (p->instrs.at[i].kind == AP_INSTR_EXCHANGE) {
-            ap_text_add(t, "    int status;\n");
-            break;
-        }
+        fails = fails || p->instrs.at[i].kind == AP_INSTR_EXCHANGE;
+    ap_text_add(t, fails ? "    int status;\n" : "");
     if (!p->instrs.len)
         ap_text_add(t, "    (void)d;\n");
     for (uint32_t i = 0; i < p->instrs.len; i++) {
@@ -353,7 +445,11 @@ static void print_program(const ap_emit *e, ap_text *t)
                  ".instr = %s,\n",
                  p->params.len ? "params" : "NULL", p->groups.len ? "groups" : "NULL",
                  p->instrs.len ? "instrs" : "NULL");
-    ap_text_add(t, "    .device = device,\n};\n");
+    ap_text_add(t, "    .device = device,\n");
+    uint32_t slots = p->instrs.len ? conv_slot(e, &p->instrs.at[p->instrs.len]) : 0;
+    if (slots) /* one more is what they share */
+        ap_text_addf(t, "    .nslots = %u,\n    .prepare = prepare,\n    .release = aprt_conv_release,\n", slots + 1);
+    ap_text_add(t, "};\n");
 }
 
 static void print_api(const ap_emit *e, ap_text *t)
@@ -402,6 +498,7 @@ ap_status ap_emit_program(const ap_emit *e)
     print_exchanges(e, &t);
     print_instrs(e, &t);
     print_device(e, &t);
+    print_prepare(e, &t);
     print_program(e, &t);
     print_api(e, &t);
     return ap_emit_file(e, "program.c", &t);

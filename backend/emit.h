@@ -45,6 +45,12 @@ void ap_emit_find_apart(ap_emit *e);
 int64_t ap_emit_nest_scratch(const ap_kernel *k);
 bool ap_emit_nest_checks(const ap_kernel *k); /* may find an index out of range */
 void ap_emit_nest(const ap_emit *e, ap_text *t, const ap_kernel *k);
+/* The nest of a product over rows row0 ... row1 and columns column0 ... column1, inside its loops. */
+void ap_emit_tile(const ap_emit *e, ap_text *t, const ap_kernel *k);
+/* ---- c_epilogue.c ---- */
+/* The function that does what follows a product; the arguments `after` and `with` for it. */
+void ap_emit_after(const ap_emit *e, ap_text *t, uint32_t index);
+void ap_emit_after_argument(const ap_emit *e, ap_text *t, const ap_kernel *k);
 /* ---- c_pool.c ---- */
 void ap_emit_pool(const ap_emit *e, ap_text *t, const ap_kernel *k);
 
@@ -52,6 +58,12 @@ void ap_emit_topk(ap_text *t, const ap_kernel *k);
 /* Name of operand i of a kernel: x0, x1, ... for those that are read, y0, ... for those written; GEMM: a, b, c. */
 void ap_emit_operand(ap_text *t, const ap_kernel *k, uint32_t i);
 ap_status ap_emit_kernels(ap_emit *e);
+
+/* ---- c_conv.c ---- */
+/* False for steps that the library does not do. */
+bool ap_emit_conv_knows(const ap_kernel *k);
+/* const aprt_conv NAME_k_conv = { ... }; */
+void ap_emit_conv_table(const ap_emit *e, ap_text *t, const ap_kernel *k);
 
 /* ---- the other files ---- */
 ap_status ap_emit_header(const ap_emit *e);

@@ -3,6 +3,7 @@
 # find_package(autopar) gives
 #   autopar::autopar     the compiler
 #   autopar::rt          the static runtime, which compiled models link
+#   autopar::rt_conv     what models with convolutions link besides; it needs oneDNN (libdnnl)
 #   autopar::rt_shared   the same as a shared library
 #   autopar_add_model()  autoparAddModel.cmake
 include(CMakeFindDependencyMacro)

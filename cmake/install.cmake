@@ -14,7 +14,7 @@ target_link_options(autopar_rt_shared PRIVATE $<TARGET_PROPERTY:ap_options,INTER
 target_link_libraries(autopar_rt_shared PRIVATE ${rt_links})
 target_include_directories(autopar_rt_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
-install(TARGETS autopar autopar_rt autopar_rt_shared EXPORT autopar)
+install(TARGETS autopar autopar_rt autopar_rt_conv autopar_rt_shared EXPORT autopar)
 install(FILES runtime/autopar_rt.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY LICENSES DESTINATION ${CMAKE_INSTALL_DOCDIR})
@@ -50,7 +50,8 @@ endforeach()
 list(JOIN pc_private " " pc_private)
 list(JOIN pc_requires " " pc_requires)
 configure_file(cmake/autopar_rt.pc.in ${CMAKE_BINARY_DIR}/autopar_rt.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/autopar_rt.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(cmake/autopar_rt_conv.pc.in ${CMAKE_BINARY_DIR}/autopar_rt_conv.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/autopar_rt.pc ${CMAKE_BINARY_DIR}/autopar_rt_conv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # ---- manual pages and completion, from the tables that `autopar help` prints ----
 find_program(SCDOC scdoc)

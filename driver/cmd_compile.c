@@ -21,12 +21,27 @@ static ap_status only(ap_ctx *ctx, const char *option, const char *value, const 
     return AP_OK;
 }
 
+static ap_status weights_form(ap_ctx *ctx, const ap_options *opt, ap_weights_form *out)
+{
+    static const char *const name[] = {"copy", "reference", "sliced"};
+    *out = AP_WEIGHTS_REFERENCE; /* `run MODEL.onnx`: the folder goes when the program ends */
+    if (opt->command == AP_CMD_RUN)
+        return AP_OK;
+    for (int i = 0; i < 3; i++)
+        if (!opt->weights || strcmp(opt->weights, name[i]) == 0) {
+            *out = (ap_weights_form)i;
+            return AP_OK;
+        }
+    return ap_fail(ctx, AP_ERR_USAGE, 0, "--weights: 'copy', 'reference' or 'sliced', not '%s'", opt->weights);
+}
+
 ap_status ap_compile_options(ap_ctx *ctx, const ap_options *opt)
 {
     const char *name;
     AP_TRY(only(ctx, "target", opt->target, "cpu"));
     AP_TRY(only(ctx, "codegen", opt->codegen, "c"));
-    AP_TRY(only(ctx, "weights", opt->weights, "copy"));
+    ap_weights_form form;
+    AP_TRY(weights_form(ctx, opt, &form));
     for (const char *c = opt->march; c && (*c || c == opt->march); c++)
         if (!isalnum((unsigned char)*c) && !strchr("._+-", *c ? *c : '/'))
             return ap_fail(ctx, AP_ERR_USAGE, 0, "--march: '%s' is not the name of a processor", opt->march);
@@ -62,11 +77,16 @@ ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir)
     AP_TRY(ap_job_lower(job, name, &local));
     const char *header = ap_name_str(
         ctx, ap_name_format(ctx, "Made by autopar %s from %s.", AP_VERSION, slash ? slash + 1 : job->opt->subject));
-    AP_TRY(ap_backend_c_emit(ctx, local, &(ap_backend_options){.dir = dir, .name = name, .header = header}));
+    ap_backend_options options = {.dir = dir, .name = name, .header = header};
+    AP_TRY(weights_form(ctx, job->opt, &options.weights));
+    AP_TRY(ap_backend_c_emit(ctx, local, &options));
     if (job->opt->emit_only)
         return AP_OK;
-    return ap_backend_c_build(
-        ctx, dir, name, &(ap_backend_toolchain){.include_dir = include, .lib_dir = lib, .march = job->opt->march});
+    return ap_backend_c_build(ctx, dir, name,
+                              &(ap_backend_toolchain){.include_dir = include,
+                                                      .lib_dir = lib,
+                                                      .march = job->opt->march,
+                                                      .convolutions = ap_backend_has_conv(local)});
 }
 
 static void print_result(const ap_job *job, const char *dir)

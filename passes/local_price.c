@@ -100,13 +100,13 @@ static int64_t price_exchange(const ap_local *p, const ap_exchange *x, const ap_
     int64_t box = ap_sat_mul(turns(x->extent, 0, x->ndims), ap_dtype_bytes(x->dtype)), whole = ap_sat_mul(box, g->size);
     switch (x->kind) {
     case AP_EXCHANGE_ALL_GATHER:
-        return ap_cost_all_gather(l, g->size, whole);
+        return ap_cost_collective(c, l, AP_COLLECTIVE_ALL_GATHER, g->size, whole);
     case AP_EXCHANGE_REDUCE_SCATTER:
-        return ap_cost_reduce_scatter(l, g->size, whole);
+        return ap_cost_collective(c, l, AP_COLLECTIVE_REDUCE_SCATTER, g->size, whole);
     case AP_EXCHANGE_ALL_TO_ALL:
-        return ap_cost_all_to_all(l, g->size, ap_sat_mul(whole, g->size));
+        return ap_cost_collective(c, l, AP_COLLECTIVE_ALL_TO_ALL, g->size, ap_sat_mul(whole, g->size));
     default:
-        return ap_cost_all_reduce(l, g->size, box);
+        return ap_cost_collective(c, l, AP_COLLECTIVE_ALL_REDUCE, g->size, box);
     }
 }
 

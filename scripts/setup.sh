@@ -3,12 +3,12 @@
 # sudo), the Python oracles in build/venv. What is there already is left alone, so a second run is quick.
 #   scripts/setup.sh build     what the compiler and its runtime need
 #   scripts/setup.sh tests     that, and what the tests need
-# bench_gemm compares with libdnnl-dev and libopenblas-pthread-dev; nothing else asks for them.
+# bench_gemm compares with libopenblas-pthread-dev; nothing else asks for it.
 set -eu
 cd "$(dirname "$0")/.."
 
 build="gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler libprotobuf-c-dev libglpk-dev \
-libcjson-dev libcmocka-dev libxxhash-dev libyaml-dev zlib1g-dev scdoc"
+libcjson-dev libcmocka-dev libxxhash-dev libyaml-dev zlib1g-dev libdnnl-dev scdoc"
 tests="g++ make clang libclang-rt-dev clang-format clang-tidy python3 python3-venv xz-utils"
 
 want=$build

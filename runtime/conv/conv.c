@@ -1,0 +1,574 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Convolutions of f32 by oneDNN, where operand and result lie channels-last; everything else by plain loops.
+ *
+ * A slot keeps what one call needs: the primitive, made for the extents of the rank, the weights in the order that
+ * oneDNN asks for (made once, when they are parameters), its operands per channel. Steps become the bias and what
+ * oneDNN calls post-operations. The last slot of the device is the engine, the stream and the scratchpad that its calls
+ * share; nothing is shared between devices, each of which is one thread: OpenMP, which Debian's oneDNN is built with,
+ * is told so around every call, and the caller's setting restored. */
+#include "conv_internal.h"
+
+#include <dnnl.h>
+#include <omp.h>
+#include <stdlib.h>
+
+enum { ARGS = 5 + APRT_MAX_CONV_STEPS };
+
+typedef struct shared {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    char *scratch;
+    size_t scratch_bytes;
+} shared;
+
+/* A step's operand, or the bias (step 0): a vector that must be without gaps, or a whole value. */
+typedef struct argument {
+    int32_t operand;
+    int64_t stride_g, stride_m;
+    bool whole;
+    float *vector; /* NULL: used where it lies */
+    dnnl_memory_t memory;
+} argument;
+
+typedef struct slot {
+    const aprt_conv *c;
+    int64_t turns[4];
+    bool nothing;               /* no results */
+    dnnl_primitive_t primitive; /* NULL: plain loops */
+    int32_t fused;              /* steps that the primitive does */
+    bool fixed;                 /* the weights do not change */
+    float *plain_w;             /* [g,m,c,...] without gaps, when they do */
+    char *w;
+    dnnl_memory_t plain_memory, w_memory, x_memory, y_memory, scratch_memory;
+    dnnl_primitive_t reorder;
+    int32_t narguments;
+    argument argument[APRT_MAX_CONV_STEPS];
+    int32_t nargs;
+    dnnl_exec_arg_t args[ARGS];
+} slot;
+
+/* ---- one thread ---- */
+
+static int enter(void)
+{
+    int before = omp_get_max_threads();
+    if (before != 1)
+        omp_set_num_threads(1);
+    return before;
+}
+
+static void leave(int before)
+{
+    if (before != 1)
+        omp_set_num_threads(before);
+}
+
+static int fail(aprt_device *d, dnnl_status_t s)
+{
+    if (s == dnnl_out_of_memory)
+        return aprt_fail_call(d, APRT_ERR_ENV, "out of memory");
+    return aprt_fail_call(d, APRT_ERR_ENV, "oneDNN failed");
+}
+
+#define DNNL_TRY(call)                                                                                                 \
+    do {                                                                                                               \
+        dnnl_status_t status_ = (call);                                                                                \
+        if (status_ != dnnl_success)                                                                                   \
+            return status_;                                                                                            \
+    } while (0)
+
+static char *allocate(size_t bytes)
+{
+    size_t size = (bytes + 63) / 64 * 64;
+    return aligned_alloc(64, size ? size : 64);
+}
+
+/* ---- what oneDNN takes ---- */
+
+static bool is_channels_last(const aprt_conv *c, const int64_t *stride, int64_t channels, const int64_t *plane,
+                             int64_t n)
+{
+    int64_t at = 1;
+    if (channels > 1 && stride[2] != 1)
+        return false;
+    at *= channels;
+    if (c->g > 1 && stride[1] != at)
+        return false;
+    at *= c->g;
+    for (int32_t d = c->nspatial - 1; d >= 0; d--) {
+        if (plane[d] > 1 && stride[3 + d] != at)
+            return false;
+        at *= plane[d];
+    }
+    return n <= 1 || stride[0] == at;
+}
+
+static bool library_takes(const slot *s)
+{
+    const aprt_conv *c = s->c;
+    int64_t in[APRT_MAX_SPATIAL], out[APRT_MAX_SPATIAL];
+    if (c->dtype != APRT_F32 || c->nspatial > 3 || c->c < 1 || s->turns[TURNS_C] < 1)
+        return false;
+    for (int32_t d = 0; d < c->nspatial; d++) {
+        const aprt_conv_dim *w = &c->dim[d];
+        in[d] = w->in;
+        out[d] = w->out;
+        if (w->in < 1 || (w->hole > 1 && w->stride > 1) || (w->hole > 1) != (c->dim[0].hole > 1))
+            return false;
+        if ((w->stride > 1) && c->dim[0].hole > 1)
+            return false;
+    }
+    return is_channels_last(c, c->x, c->c, in, s->turns[TURNS_N]) &&
+           is_channels_last(c, c->y, c->m, out, s->turns[TURNS_N]);
+}
+
+static bool is_transposed(const aprt_conv *c)
+{
+    return c->nspatial > 0 && c->dim[0].hole > 1;
+}
+
+typedef struct shapes {
+    int nd;                                      /* of x and y */
+    dnnl_dims_t x, y, w, stride, dilate, lo, hi; /* those of x, y: batch, channels, plane */
+    int nw;
+} shapes;
+
+static void read_shapes(const slot *s, shapes *out)
+{
+    const aprt_conv *c = s->c;
+    int at = 0;
+    *out = (shapes){.nd = 2 + (c->nspatial ? c->nspatial : 1)};
+    out->x[0] = out->y[0] = s->turns[TURNS_N];
+    out->x[1] = c->g * c->c;
+    out->y[1] = c->g * c->m;
+    if (c->g > 1)
+        out->w[at++] = c->g;
+    out->w[at++] = c->m;
+    out->w[at++] = c->c;
+    out->x[2] = out->y[2] = out->w[at] = out->stride[0] = 1; /* without a plane: one of one element */
+    for (int32_t d = 0; d < c->nspatial; d++) {
+        const aprt_conv_dim *k = &c->dim[d];
+        out->x[2 + d] = k->in;
+        out->y[2 + d] = k->out;
+        out->w[at + d] = k->kernel;
+        out->dilate[d] = k->dilate - 1;
+        int64_t reach = (k->kernel - 1) * k->dilate;
+        if (is_transposed(c)) {
+            out->stride[d] = k->hole;
+            out->lo[d] = reach - k->lo;
+            out->hi[d] = (k->in - 1) * k->hole + reach + 1 - out->lo[d] - k->out;
+        } else {
+            out->stride[d] = k->stride;
+            out->lo[d] = k->lo;
+            out->hi[d] = (k->out - 1) * k->stride + reach + 1 - k->lo - k->in;
+        }
+    }
+    out->nw = out->nd + (c->g > 1);
+}
+
+static dnnl_status_t channels_last(dnnl_memory_desc_t *md, int nd, const dnnl_dims_t dims)
+{
+    static const dnnl_format_tag_t tag[] = {dnnl_nwc, dnnl_nhwc, dnnl_ndhwc};
+    return dnnl_memory_desc_init_by_tag(md, nd, dims, dnnl_f32, tag[nd - 3]);
+}
+
+/* ---- steps ---- */
+
+static bool is_bias(const aprt_conv *c)
+{
+    return c->nsteps > 0 && c->step[0].op == APRT_CONV_ADD && aprt_conv_is_per_channel(c, &c->step[0]);
+}
+
+static dnnl_status_t vector_desc(const aprt_conv *c, int nd, dnnl_memory_desc_t *md)
+{
+    dnnl_dims_t dims = {1, c->g * c->m, 1, 1, 1};
+    static const dnnl_format_tag_t tag[] = {dnnl_ncw, dnnl_nchw, dnnl_ncdhw};
+    return dnnl_memory_desc_init_by_tag(md, nd, dims, dnnl_f32, tag[nd - 3]);
+}
+
+/* The step as a post-operation. */
+static dnnl_status_t append_step(const slot *s, const shapes *sh, const aprt_conv_step *step, dnnl_post_ops_t ops)
+{
+    float x = (float)step->number;
+    dnnl_memory_desc_t md;
+    if (step->op == APRT_CONV_RELU)
+        return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0);
+    if (step->other == APRT_CONV_NUMBER) {
+        switch (step->op) {
+        case APRT_CONV_ADD:
+            return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_linear, 1, x);
+        case APRT_CONV_MUL:
+            return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_linear, x, 0);
+        case APRT_CONV_MAX:
+            return x == 0 ? dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0)
+                          : dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_clip, x, INFINITY);
+        case APRT_CONV_MIN:
+            return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_clip, -INFINITY, x);
+        default:
+            return dnnl_invalid_arguments;
+        }
+    }
+    if (step->operand < 0)
+        return step->op == APRT_CONV_ADD ? dnnl_post_ops_append_sum(ops, 1) : dnnl_invalid_arguments;
+    if (step->op != APRT_CONV_ADD && step->op != APRT_CONV_MUL)
+        return dnnl_invalid_arguments;
+    DNNL_TRY(aprt_conv_is_per_channel(s->c, step) ? vector_desc(s->c, sh->nd, &md) : channels_last(&md, sh->nd, sh->y));
+    return dnnl_post_ops_append_binary(ops, step->op == APRT_CONV_ADD ? dnnl_binary_add : dnnl_binary_mul, &md);
+}
+
+static bool can_fuse(const aprt_conv *c, const aprt_conv_step *s)
+{
+    bool elsewhere = s->other == APRT_CONV_OPERAND && s->operand >= 0 && !aprt_conv_is_per_channel(c, s);
+    for (int32_t d = 0; d < c->nspatial + 3 && elsewhere; d++)
+        if (s->stride[d] != c->y[d])
+            return false;
+    return true;
+}
+
+/* ---- the primitive ---- */
+
+static dnnl_status_t make_desc(const slot *s, const shapes *sh, int32_t fused, dnnl_engine_t engine,
+                               dnnl_primitive_desc_t *out)
+{
+    dnnl_memory_desc_t x, y, w, b;
+    dnnl_primitive_attr_t attr;
+    dnnl_post_ops_t ops;
+    dnnl_dims_t channels = {s->c->g * s->c->m};
+    bool bias = fused && is_bias(s->c);
+    DNNL_TRY(channels_last(&x, sh->nd, sh->x));
+    DNNL_TRY(channels_last(&y, sh->nd, sh->y));
+    DNNL_TRY(dnnl_memory_desc_init_by_tag(&w, sh->nw, sh->w, dnnl_f32, dnnl_format_tag_any));
+    DNNL_TRY(dnnl_memory_desc_init_by_tag(&b, 1, channels, dnnl_f32, dnnl_x));
+    DNNL_TRY(dnnl_primitive_attr_create(&attr));
+    dnnl_status_t st = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (st == dnnl_success)
+        st = dnnl_post_ops_create(&ops);
+    if (st != dnnl_success) {
+        dnnl_primitive_attr_destroy(attr);
+        return st;
+    }
+    for (int32_t i = bias; i < fused && st == dnnl_success; i++)
+        st = append_step(s, sh, &s->c->step[i], ops);
+    if (st == dnnl_success)
+        st = dnnl_primitive_attr_set_post_ops(attr, ops);
+    dnnl_convolution_desc_t conv;
+    dnnl_deconvolution_desc_t deconv;
+    bool back = is_transposed(s->c);
+    if (st == dnnl_success && !back)
+        st = dnnl_dilated_convolution_forward_desc_init(&conv, dnnl_forward_inference, dnnl_convolution_direct, &x, &w,
+                                                        bias ? &b : NULL, &y, sh->stride, sh->dilate, sh->lo, sh->hi);
+    if (st == dnnl_success && back)
+        st = dnnl_dilated_deconvolution_forward_desc_init(&deconv, dnnl_forward_inference, dnnl_deconvolution_direct,
+                                                          &x, &w, bias ? &b : NULL, &y, sh->stride, sh->dilate, sh->lo,
+                                                          sh->hi);
+    if (st == dnnl_success)
+        st = dnnl_primitive_desc_create(out, back ? (void *)&deconv : (void *)&conv, attr, engine, NULL);
+    dnnl_post_ops_destroy(ops);
+    dnnl_primitive_attr_destroy(attr);
+    return st;
+}
+
+/* oneDNN's own reference loops are no faster than ours. */
+static bool is_reference(const_dnnl_primitive_desc_t pd)
+{
+    const char *name = NULL;
+    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) != dnnl_success || !name ||
+           strncmp(name, "ref", 3) == 0;
+}
+
+/* With all steps, or with none: what there is vector code for. False: nothing. */
+static bool choose_desc(slot *s, const shapes *sh, dnnl_engine_t engine, dnnl_primitive_desc_t *out)
+{
+    bool all = true, in_place = false;
+    for (int32_t i = 0; i < s->c->nsteps; i++) {
+        all = all && can_fuse(s->c, &s->c->step[i]);
+        in_place = in_place || (s->c->step[i].other == APRT_CONV_OPERAND && s->c->step[i].operand < 0);
+    }
+    for (int attempt = all ? 0 : 1; attempt < (in_place ? 1 : 2); attempt++) {
+        s->fused = attempt == 0 ? s->c->nsteps : 0;
+        if (make_desc(s, sh, s->fused, engine, out) != dnnl_success)
+            continue;
+        if (!is_reference(*out))
+            return true;
+        dnnl_primitive_desc_destroy(*out);
+    }
+    return false;
+}
+
+/* ---- weights ---- */
+
+/* Into [g,m,c,...] without gaps, flipped where the library does not; zeros where nothing is. */
+static void gather_weights(const slot *s, const float *w, float *out)
+{
+    const aprt_conv *c = s->c;
+    int64_t taps = 1, at[APRT_MAX_SPATIAL] = {0};
+    for (int32_t d = 0; d < c->nspatial; d++)
+        taps *= c->dim[d].kernel;
+    memset(out, 0, (size_t)(c->g * c->m * c->c * taps) * sizeof *out);
+    for (int64_t t = 0; t < taps; t++) {
+        int64_t offset = 0;
+        for (int32_t d = 0; d < c->nspatial; d++) {
+            bool flip = is_transposed(c) ? !c->dim[d].flip : c->dim[d].flip;
+            offset += (flip ? c->dim[d].kernel - 1 - at[d] : at[d]) * c->w[3 + d];
+        }
+        for (int64_t g = 0; g < s->turns[TURNS_G]; g++)
+            for (int64_t m = 0; m < s->turns[TURNS_M]; m++)
+                for (int64_t i = 0; i < s->turns[TURNS_C]; i++)
+                    out[((g * c->m + m) * c->c + i) * taps + t] = w[offset + g * c->w[0] + m * c->w[1] + i * c->w[2]];
+        for (int32_t d = c->nspatial - 1; d >= 0 && ++at[d] == c->dim[d].kernel; d--)
+            at[d] = 0;
+    }
+}
+
+static dnnl_status_t plain_weights_desc(const shapes *sh, dnnl_memory_desc_t *md)
+{
+    static const dnnl_format_tag_t tag[] = {dnnl_abc, dnnl_abcd, dnnl_abcde, dnnl_abcdef};
+    return dnnl_memory_desc_init_by_tag(md, sh->nw, sh->w, dnnl_f32, tag[sh->nw - 3]);
+}
+
+static dnnl_status_t run_reorder(slot *s, shared *sh, const float *w)
+{
+    gather_weights(s, w, s->plain_w);
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, s->plain_memory}, {DNNL_ARG_TO, s->w_memory}};
+    return dnnl_primitive_execute(s->reorder, sh->stream, 2, args);
+}
+
+static void free_reorder(slot *s)
+{
+    free(s->plain_w);
+    if (s->plain_memory)
+        dnnl_memory_destroy(s->plain_memory);
+    if (s->reorder)
+        dnnl_primitive_destroy(s->reorder);
+    s->plain_w = NULL;
+    s->plain_memory = NULL;
+    s->reorder = NULL;
+}
+
+static dnnl_status_t prepare_weights(slot *s, shared *sh, const shapes *shape, const_dnnl_primitive_desc_t pd,
+                                     const float *w)
+{
+    const dnnl_memory_desc_t *want = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
+    dnnl_memory_desc_t plain;
+    dnnl_primitive_desc_t reorder;
+    DNNL_TRY(plain_weights_desc(shape, &plain));
+    s->plain_w = (float *)(void *)allocate(dnnl_memory_desc_get_size(&plain));
+    s->w = allocate(dnnl_memory_desc_get_size(want));
+    if (!s->plain_w || !s->w)
+        return dnnl_out_of_memory;
+    DNNL_TRY(dnnl_memory_create(&s->plain_memory, &plain, sh->engine, s->plain_w));
+    DNNL_TRY(dnnl_memory_create(&s->w_memory, want, sh->engine, s->w));
+    DNNL_TRY(dnnl_reorder_primitive_desc_create(&reorder, &plain, sh->engine, want, sh->engine, NULL));
+    dnnl_status_t st = dnnl_primitive_create(&s->reorder, reorder);
+    dnnl_primitive_desc_destroy(reorder);
+    DNNL_TRY(st);
+    s->fixed = w != NULL;
+    if (!w)
+        return dnnl_success;
+    DNNL_TRY(run_reorder(s, sh, w));
+    free_reorder(s);
+    return dnnl_success;
+}
+
+/* ---- arguments ---- */
+
+static void add_arg(slot *s, int what, dnnl_memory_t memory)
+{
+    s->args[s->nargs++] = (dnnl_exec_arg_t){what, memory};
+}
+
+static dnnl_status_t add_argument(slot *s, shared *sh, const shapes *shape, int32_t i)
+{
+    const aprt_conv *c = s->c;
+    const aprt_conv_step *step = &c->step[i];
+    bool bias = i == 0 && is_bias(c), per_channel = aprt_conv_is_per_channel(c, step);
+    argument *a = &s->argument[s->narguments++];
+    dnnl_memory_desc_t md;
+    dnnl_dims_t channels = {c->g * c->m};
+    *a = (argument){.operand = step->operand, .stride_g = step->stride[1], .stride_m = step->stride[2]};
+    a->whole = !per_channel;
+    if (bias)
+        DNNL_TRY(dnnl_memory_desc_init_by_tag(&md, 1, channels, dnnl_f32, dnnl_x));
+    else
+        DNNL_TRY(per_channel ? vector_desc(c, shape->nd, &md) : channels_last(&md, shape->nd, shape->y));
+    bool no_gaps = (c->m == 1 || step->stride[2] == 1) && (c->g == 1 || step->stride[1] == c->m) &&
+                   s->turns[TURNS_G] == c->g && s->turns[TURNS_M] == c->m;
+    if (per_channel && !no_gaps) {
+        a->vector = (float *)(void *)allocate((size_t)channels[0] * sizeof *a->vector);
+        if (!a->vector)
+            return dnnl_out_of_memory;
+        memset(a->vector, 0, (size_t)channels[0] * sizeof *a->vector);
+    }
+    DNNL_TRY(dnnl_memory_create(&a->memory, &md, sh->engine, a->vector));
+    int at = i - is_bias(c);
+    add_arg(s, bias ? DNNL_ARG_BIAS : DNNL_ARG_ATTR_MULTIPLE_POST_OP(at) | DNNL_ARG_SRC_1, a->memory);
+    return dnnl_success;
+}
+
+static dnnl_status_t prepare_arguments(slot *s, shared *sh, const shapes *shape, const_dnnl_primitive_desc_t pd)
+{
+    const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    DNNL_TRY(
+        dnnl_memory_create(&s->x_memory, dnnl_primitive_desc_query_md(pd, dnnl_query_src_md, 0), sh->engine, NULL));
+    DNNL_TRY(
+        dnnl_memory_create(&s->y_memory, dnnl_primitive_desc_query_md(pd, dnnl_query_dst_md, 0), sh->engine, NULL));
+    DNNL_TRY(dnnl_memory_create(&s->scratch_memory, scratch, sh->engine, NULL));
+    add_arg(s, DNNL_ARG_SRC, s->x_memory);
+    add_arg(s, DNNL_ARG_WEIGHTS, s->w_memory);
+    add_arg(s, DNNL_ARG_DST, s->y_memory);
+    add_arg(s, DNNL_ARG_SCRATCHPAD, s->scratch_memory);
+    for (int32_t i = 0; i < s->fused; i++)
+        if (s->c->step[i].other == APRT_CONV_OPERAND && s->c->step[i].operand >= 0)
+            DNNL_TRY(add_argument(s, sh, shape, i));
+    size_t bytes = dnnl_memory_desc_get_size(scratch);
+    if (bytes <= sh->scratch_bytes)
+        return dnnl_success;
+    free(sh->scratch);
+    sh->scratch_bytes = 0;
+    sh->scratch = allocate(bytes);
+    if (!sh->scratch)
+        return dnnl_out_of_memory;
+    sh->scratch_bytes = bytes;
+    return dnnl_success;
+}
+
+static void set_argument(const slot *s, const argument *a, const void *const *operand)
+{
+    const float *from = operand[a->operand];
+    if (!a->vector) {
+        union {
+            const void *in;
+            void *out;
+        } same = {from}; /* the library takes any pointer as writable */
+        dnnl_memory_set_data_handle(a->memory, same.out);
+        return;
+    }
+    for (int64_t g = 0; g < s->turns[TURNS_G]; g++)
+        for (int64_t m = 0; m < s->turns[TURNS_M]; m++)
+            a->vector[g * s->c->m + m] = from[g * a->stride_g + m * a->stride_m];
+}
+
+/* ---- open, run, close ---- */
+
+static dnnl_status_t make_shared(aprt_device *d, shared **out)
+{
+    shared *sh = d->slot[d->nslots - 1];
+    if (!sh) {
+        sh = d->slot[d->nslots - 1] = calloc(1, sizeof *sh);
+        if (!sh)
+            return dnnl_out_of_memory;
+        DNNL_TRY(dnnl_engine_create(&sh->engine, dnnl_cpu, 0));
+        DNNL_TRY(dnnl_stream_create(&sh->stream, sh->engine, dnnl_stream_default_flags));
+    }
+    *out = sh;
+    return dnnl_success;
+}
+
+static dnnl_status_t prepare(aprt_device *d, slot *s, const void *w)
+{
+    shared *sh;
+    shapes shape;
+    dnnl_primitive_desc_t pd;
+    DNNL_TRY(make_shared(d, &sh));
+    read_shapes(s, &shape);
+    if (!choose_desc(s, &shape, sh->engine, &pd))
+        return dnnl_success;
+    dnnl_status_t st = dnnl_primitive_create(&s->primitive, pd);
+    if (st == dnnl_success)
+        st = prepare_weights(s, sh, &shape, pd, w);
+    if (st == dnnl_success)
+        st = prepare_arguments(s, sh, &shape, pd);
+    dnnl_primitive_desc_destroy(pd);
+    return st;
+}
+
+int aprt_conv_prepare(aprt_device *d, uint32_t index, const aprt_conv *conv, const int64_t turns[4], const void *w)
+{
+    slot *s = d->slot[index] = calloc(1, sizeof *s);
+    if (!s)
+        return aprt_fail_call(d, APRT_ERR_ENV, "out of memory");
+    s->c = conv;
+    s->nothing = turns[TURNS_N] < 1 || turns[TURNS_G] < 1 || turns[TURNS_M] < 1;
+    for (int i = 0; i < 4; i++)
+        s->turns[i] = turns[i];
+    for (int32_t i = 0; i < conv->nspatial; i++)
+        s->nothing = s->nothing || conv->dim[i].out < 1;
+    if (s->nothing || !library_takes(s))
+        return APRT_OK;
+    int threads = enter();
+    dnnl_status_t st = prepare(d, s, w);
+    leave(threads);
+    return st == dnnl_success ? APRT_OK : fail(d, st);
+}
+
+static dnnl_status_t run(shared *sh, slot *s, const void *x, const void *w, void *y, const void *const *operand)
+{
+    union {
+        const void *in;
+        void *out;
+    } from = {x};
+    if (!s->fixed)
+        DNNL_TRY(run_reorder(s, sh, w));
+    DNNL_TRY(dnnl_memory_set_data_handle(s->x_memory, from.out));
+    DNNL_TRY(dnnl_memory_set_data_handle(s->y_memory, y));
+    DNNL_TRY(dnnl_memory_set_data_handle(s->scratch_memory, sh->scratch));
+    for (int32_t i = 0; i < s->narguments; i++)
+        set_argument(s, &s->argument[i], operand);
+    return dnnl_primitive_execute(s->primitive, sh->stream, s->nargs, s->args);
+}
+
+int aprt_conv_run(aprt_device *d, uint32_t index, const void *x, const void *w, void *y, const void *const *operand)
+{
+    slot *s = d->slot[index];
+    if (s->nothing)
+        return APRT_OK;
+    if (!s->primitive) {
+        aprt_conv_plain(s->c, s->turns, x, w, y, operand);
+        return APRT_OK;
+    }
+    int threads = enter();
+    dnnl_status_t st = run(d->slot[d->nslots - 1], s, x, w, y, operand);
+    leave(threads);
+    if (st != dnnl_success)
+        return fail(d, st);
+    aprt_conv_plain_steps(s->c, s->turns, s->fused, y, operand);
+    return APRT_OK;
+}
+
+static void free_slot(slot *s)
+{
+    if (!s)
+        return;
+    dnnl_memory_t memory[] = {s->w_memory, s->x_memory, s->y_memory, s->scratch_memory};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        if (memory[i])
+            dnnl_memory_destroy(memory[i]);
+    for (int32_t i = 0; i < s->narguments; i++) {
+        if (s->argument[i].memory)
+            dnnl_memory_destroy(s->argument[i].memory);
+        free(s->argument[i].vector);
+    }
+    free_reorder(s);
+    if (s->primitive)
+        dnnl_primitive_destroy(s->primitive);
+    free(s->w);
+    free(s);
+}
+
+void aprt_conv_release(aprt_device *d)
+{
+    if (d->nslots == 0)
+        return;
+    for (uint32_t i = 0; i + 1 < d->nslots; i++)
+        free_slot(d->slot[i]);
+    shared *sh = d->slot[d->nslots - 1];
+    if (!sh)
+        return;
+    if (sh->stream)
+        dnnl_stream_destroy(sh->stream);
+    if (sh->engine)
+        dnnl_engine_destroy(sh->engine);
+    free(sh->scratch);
+    free(sh);
+}
