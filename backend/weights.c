@@ -1,18 +1,17 @@
-/* weights.safetensors: the logical tensors of all parameters, streamed from where they lie. Names are `param/N`, as in
- * checkpoints. The format allows no gaps, so tensors stand by falling element size: each is then aligned to its own. */
-#include "backend/emit.h"
+/* The weights of a program, in one of three forms (runtime/weights_file.c reads them):
+ *
+ *   copy        weights.safetensors holds the logical tensors of all parameters, streamed from where they lie; names
+ * are `param/N`, as in checkpoints reference   weights.json says where the model keeps each tensor; weights.safetensors
+ * holds those that lie in no file as they are: repeated numbers, what was computed, typed fields sliced
+ * weights.R.safetensors holds what rank R needs and nothing else: of parameter I its box, row-major, as a tensor of one
+ * dimension `param/N@I`
+ */
+#include "backend/safetensors.h"
+#include "ir/base/file.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-static const char *const dtype_name[AP_DTYPE_COUNT] = {
-    [AP_F32] = "F32", [AP_U8] = "U8",   [AP_I8] = "I8",     [AP_U16] = "U16", [AP_I16] = "I16",
-    [AP_I32] = "I32", [AP_I64] = "I64", [AP_BOOL] = "BOOL", [AP_F16] = "F16", [AP_F64] = "F64",
-    [AP_U32] = "U32", [AP_U64] = "U64", [AP_BF16] = "BF16",
-};
 
 static bool same_data(const ap_data *a, const ap_data *b)
 {
@@ -56,48 +55,7 @@ static void name_tensors(ap_emit *e, uint32_t *same)
     }
 }
 
-static void add_json_string(ap_text *t, const char *s)
-{
-    ap_text_add(t, "\"");
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            ap_text_addf(t, "\\%c", c);
-        else if (c < ' ')
-            ap_text_addf(t, "\\u%04x", c);
-        else
-            ap_text_add_n(t, s, 1);
-    }
-    ap_text_add(t, "\"");
-}
-
-static int64_t tensor_count(const ap_port *port)
-{
-    int64_t n = 1;
-    for (int d = 0; d < port->rank; d++)
-        n = ap_sat_mul(n, port->dim[d]);
-    return n;
-}
-
-static void print_header(const ap_emit *e, ap_text *t, uint32_t n, const uint32_t *order)
-{
-    int64_t at = 0;
-    ap_text_add(t, "{\"__metadata__\":{\"format\":\"autopar\"}");
-    for (uint32_t i = 0; i < n; i++) {
-        const ap_port *port = &e->p->params.at[order[i]].port;
-        int64_t bytes = tensor_count(port) * ap_dtype_bytes(port->dtype);
-        ap_text_add(t, ",");
-        add_json_string(t, e->weight[order[i]]);
-        ap_text_addf(t, ":{\"dtype\":\"%s\",\"shape\":[", dtype_name[port->dtype]);
-        for (int d = 0; d < port->rank; d++)
-            ap_text_addf(t, "%s%" PRId64, d ? "," : "", port->dim[d]);
-        ap_text_addf(t, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", at, at + bytes);
-        at += bytes;
-    }
-    ap_text_add(t, "}");
-    while ((t->len + 8) % 64)
-        ap_text_add(t, " ");
-}
+/* ---- whole tensors ---- */
 
 static bool write_splat(FILE *f, const void *element, size_t size, int64_t count)
 {
@@ -113,67 +71,198 @@ static bool write_splat(FILE *f, const void *element, size_t size, int64_t count
     return true;
 }
 
-static ap_status write_tensor(const ap_emit *e, FILE *f, const ap_local_param *q, bool *out_good)
+/* All bytes of the logical tensor; of a splat one element. */
+static ap_status tensor_bytes(const ap_emit *e, const ap_local_param *q, const char **out)
 {
-    const void *bytes;
-    size_t size = (size_t)ap_dtype_bytes(q->port.dtype);
-    int64_t count = tensor_count(&q->port);
+    int64_t bytes = ap_dtype_bytes(q->port.dtype);
+    const void *at;
+    for (int d = 0; d < q->port.rank; d++)
+        bytes = ap_sat_mul(bytes, q->port.dim[d]);
+    AP_TRY(ap_data_bytes(e->p->m, &q->data, q->loc, &at));
+    if (q->data.kind != AP_DATA_SPLAT && q->data.size != (uint64_t)bytes)
+        return ap_fail(e->ctx, AP_ERR_MODEL, q->loc, "parameter \"%s\" has %" PRIu64 " bytes, its shape %" PRId64,
+                       ap_name_str(e->ctx, q->port.name), q->data.size, bytes);
+    *out = at;
+    return AP_OK;
+}
+
+static ap_status write_tensor(const ap_emit *e, FILE *f, const ap_st_tensor *t, const void *user, bool *out_good)
+{
+    const ap_local_param *q = &e->p->params.at[t->param];
+    size_t size = (size_t)ap_dtype_bytes(t->dtype);
+    int64_t count = ap_st_count(t);
+    const char *bytes;
+    (void)user;
     *out_good = true;
     if (count == 0)
         return AP_OK;
-    AP_TRY(ap_data_bytes(e->p->m, &q->data, q->loc, &bytes));
+    AP_TRY(tensor_bytes(e, q, &bytes));
     if (q->data.kind == AP_DATA_SPLAT) {
         *out_good = write_splat(f, bytes, size, count);
         return AP_OK;
     }
-    if (q->data.size != (uint64_t)count * size)
-        return ap_fail(e->ctx, AP_ERR_MODEL, q->loc, "parameter \"%s\" has %" PRIu64 " bytes, its shape %" PRId64,
-                       ap_name_str(e->ctx, q->port.name), q->data.size, count * (int64_t)size);
     *out_good = fwrite(bytes, size, (size_t)count, f) == (size_t)count;
+    if (q->data.kind == AP_DATA_FILE)
+        ap_file_release_pages(bytes, q->data.size);
     return AP_OK;
 }
 
-static ap_status write_all(const ap_emit *e, FILE *f, uint32_t n, const uint32_t *order, bool *out_good)
+/* The tensors of which `wanted` says yes (NULL: all), each once. */
+static uint32_t list_tensors(const ap_emit *e, const uint32_t *same, const bool *wanted, ap_st_tensor *out)
 {
-    ap_text t;
-    unsigned char length[8];
-    ap_text_init(&t, &e->ctx->scratch);
-    print_header(e, &t, n, order);
-    for (int i = 0; i < 8; i++)
-        length[i] = (unsigned char)((uint64_t)t.len >> 8 * i);
-    *out_good = fwrite(length, 1, 8, f) == 8 && fwrite(ap_text_str(&t), 1, t.len, f) == t.len;
-    for (uint32_t i = 0; i < n && *out_good; i++)
-        AP_TRY(write_tensor(e, f, &e->p->params.at[order[i]], out_good));
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->p->params.len; i++) {
+        const ap_port *port = &e->p->params.at[i].port;
+        if (same[i] != i || (wanted && !wanted[i]))
+            continue;
+        out[n] = (ap_st_tensor){.name = e->weight[i], .dtype = port->dtype, .rank = port->rank, .param = i};
+        memcpy(out[n++].dim, port->dim, sizeof port->dim);
+    }
+    return n;
+}
+
+/* ---- references ---- */
+
+/* One member of weights.json. The file must have at least the bytes that are referred to. */
+static ap_status print_reference(const ap_emit *e, ap_text *t, uint32_t i)
+{
+    const ap_local_param *q = &e->p->params.at[i];
+    const char *bytes, *path;
+    uint64_t file_size;
+    AP_TRY(tensor_bytes(e, q, &bytes));
+    AP_TRY(ap_data_where(e->p->m, &q->data, &path, &file_size));
+    char *absolute = realpath(path, NULL);
+    ap_text_add(t, "    ");
+    ap_json_string(t, e->weight[i]);
+    ap_text_addf(t, ": {\"dtype\": \"%s\", \"shape\": [", ap_st_dtype(q->port.dtype));
+    for (int d = 0; d < q->port.rank; d++)
+        ap_text_addf(t, "%s%" PRId64, d ? ", " : "", q->port.dim[d]);
+    ap_text_add(t, "], \"file\": ");
+    ap_json_string(t, absolute ? absolute : path);
+    ap_text_addf(t, ", \"offset\": %" PRIu64 ", \"size\": %" PRIu64 ", \"file_size\": %" PRIu64 "}", q->data.offset,
+                 q->data.size, file_size);
+    free(absolute);
     return AP_OK;
+}
+
+static ap_status write_references(const ap_emit *e, const uint32_t *same)
+{
+    uint32_t n = e->p->params.len, some = 0;
+    ap_st_tensor *tensor = AP_NEW_ARRAY(&e->ctx->scratch, ap_st_tensor, n);
+    bool *inside = AP_NEW_ARRAY(&e->ctx->scratch, bool, n);
+    ap_text t;
+    ap_text_init(&t, &e->ctx->scratch);
+    ap_text_add(&t, "{\n  \"format\": \"autopar-reference\",\n  \"tensors\": {");
+    for (uint32_t i = 0; i < n; i++) {
+        inside[i] = e->p->params.at[i].data.kind != AP_DATA_FILE;
+        if (same[i] != i || inside[i])
+            continue;
+        ap_text_add(&t, some++ ? ",\n" : "\n");
+        AP_TRY(print_reference(e, &t, i));
+    }
+    ap_text_add(&t, "\n  }\n}\n");
+    AP_TRY(ap_emit_file(e, "weights.json", &t));
+    n = list_tensors(e, same, inside, tensor);
+    return ap_safetensors_write(e, "weights.safetensors", ",\"reference\":\"weights.json\"", n, tensor, write_tensor,
+                                NULL);
+}
+
+/* ---- slices ---- */
+
+typedef struct slice_job {
+    const int32_t *coords;
+} slice_job;
+
+static void slice_extents(const ap_local_param *q, const int32_t *coords, int64_t *extent)
+{
+    for (int d = 0; d < q->nfactors; d++)
+        extent[d] = ap_counts_at(q->ncounts, q->count, d, q->extent[d], coords, 0);
+}
+
+/* Elements of the box from factor d on, of which the last ones that are adjacent go at once. */
+static bool write_box(FILE *f, const ap_local_param *q, const int64_t *extent, int d, const char *at, size_t size)
+{
+    int64_t run = 1;
+    int e = q->nfactors;
+    while (e > d && (q->stride[e - 1] == run || extent[e - 1] == 1))
+        run *= extent[--e];
+    if (e == d)
+        return fwrite(at, size, (size_t)run, f) == (size_t)run;
+    for (int64_t i = 0; i < extent[d]; i++)
+        if (!write_box(f, q, extent, d + 1, at + i * q->stride[d] * (int64_t)size, size))
+            return false;
+    return true;
+}
+
+static ap_status write_slice(const ap_emit *e, FILE *f, const ap_st_tensor *t, const void *user, bool *out_good)
+{
+    const slice_job *job = user;
+    const ap_local_param *q = &e->p->params.at[t->param];
+    size_t size = (size_t)ap_dtype_bytes(t->dtype);
+    int64_t extent[AP_MAX_FACTORS];
+    const char *bytes;
+    *out_good = true;
+    if (t->dim[0] == 0)
+        return AP_OK;
+    AP_TRY(tensor_bytes(e, q, &bytes));
+    if (q->data.kind == AP_DATA_SPLAT) {
+        *out_good = write_splat(f, bytes, size, t->dim[0]);
+        return AP_OK;
+    }
+    slice_extents(q, job->coords, extent);
+    *out_good = write_box(f, q, extent, 0, bytes + ap_affine_at(&q->offset, job->coords) * (int64_t)size, size);
+    if (q->data.kind == AP_DATA_FILE)
+        ap_file_release_pages(bytes, q->data.size);
+    return AP_OK;
+}
+
+static ap_status write_rank(const ap_emit *e, int32_t rank, ap_st_tensor *tensor)
+{
+    const ap_local *p = e->p;
+    int32_t coords[AP_MAX_AXES] = {0};
+    for (int a = 0; a < p->naxes; a++)
+        coords[a] = rank / p->axis_stride[a] % p->axis_size[a];
+    for (uint32_t i = 0; i < p->params.len; i++) {
+        const ap_local_param *q = &p->params.at[i];
+        int64_t extent[AP_MAX_FACTORS], count = 1;
+        slice_extents(q, coords, extent);
+        for (int d = 0; d < q->nfactors; d++)
+            count = ap_sat_mul(count, extent[d]);
+        tensor[i] = (ap_st_tensor){
+            .name = ap_name_str(e->ctx, ap_name_format(e->ctx, "%s@%u", e->weight[i], i)),
+            .dtype = q->port.dtype,
+            .rank = 1,
+            .dim = {count},
+            .param = i,
+        };
+    }
+    slice_job job = {coords};
+    const char *file = ap_name_str(e->ctx, ap_name_format(e->ctx, "weights.%d.safetensors", rank));
+    return ap_safetensors_write(e, file, "", p->params.len, tensor, write_slice, &job);
+}
+
+static ap_status write_slices(const ap_emit *e)
+{
+    ap_st_tensor *tensor = AP_NEW_ARRAY(&e->ctx->scratch, ap_st_tensor, e->p->params.len);
+    for (int32_t r = 0; r < e->p->nranks; r++)
+        AP_TRY(write_rank(e, r, tensor));
+    const char *metadata = ap_name_str(e->ctx, ap_name_format(e->ctx, ",\"devices\":\"%d\"", e->p->nranks));
+    return ap_safetensors_write(e, "weights.safetensors", metadata, 0, tensor, write_slice, NULL);
 }
 
 ap_status ap_emit_weights(ap_emit *e)
 {
-    const ap_local *p = e->p;
-    uint32_t *same = AP_NEW_ARRAY(&e->ctx->scratch, uint32_t, p->params.len);
-    uint32_t *order = AP_NEW_ARRAY(&e->ctx->scratch, uint32_t, p->params.len), n = 0;
+    uint32_t *same = AP_NEW_ARRAY(&e->ctx->scratch, uint32_t, e->p->params.len);
+    ap_st_tensor *tensor = AP_NEW_ARRAY(&e->ctx->scratch, ap_st_tensor, e->p->params.len);
     name_tensors(e, same);
-    for (int size = 8; size > 0; size /= 2)
-        for (uint32_t i = 0; i < p->params.len; i++)
-            if (same[i] == i && ap_dtype_bytes(p->params.at[i].port.dtype) == size)
-                order[n++] = i;
-    ap_text path, part;
-    ap_text_init(&path, &e->ctx->scratch);
-    ap_text_init(&part, &e->ctx->scratch);
-    ap_text_addf(&path, "%s/weights.safetensors", e->opt->dir);
-    ap_text_addf(&part, "%s.part", ap_text_str(&path));
-    FILE *f = fopen(ap_text_str(&part), "wb");
-    if (!f)
-        return ap_fail(e->ctx, AP_ERR_ENV, 0, "%s: cannot create: %s", ap_text_str(&path), strerror(errno));
-    bool good = false;
-    ap_status status = write_all(e, f, n, order, &good);
-    if (fclose(f) != 0)
-        good = false;
-    if (status == AP_OK && good && rename(ap_text_str(&part), ap_text_str(&path)) == 0)
-        return AP_OK;
-    int error = errno;
-    unlink(ap_text_str(&part));
-    return status != AP_OK
-               ? status
-               : ap_fail(e->ctx, AP_ERR_ENV, 0, "%s: cannot write: %s", ap_text_str(&path), strerror(error));
+    switch (e->opt->weights) {
+    case AP_WEIGHTS_REFERENCE:
+        return write_references(e, same);
+    case AP_WEIGHTS_SLICED:
+        return write_slices(e);
+    case AP_WEIGHTS_COPY:
+        break;
+    }
+    uint32_t n = list_tensors(e, same, NULL, tensor);
+    return ap_safetensors_write(e, "weights.safetensors", "", n, tensor, write_tensor, NULL);
 }

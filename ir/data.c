@@ -4,6 +4,7 @@
 #include "ir/base/text.h"
 #include "ir/module.h"
 
+#include <assert.h>
 #include <string.h>
 
 typedef struct mapped_file {
@@ -33,26 +34,46 @@ static ap_name resolve(ap_module *m, ap_name file)
     return *s == '/' || !*folder ? file : ap_name_format(m->ctx, "%s/%s", folder, s);
 }
 
+/* The file of FILE data. */
+static ap_status map_data(ap_module *m, const ap_data *d, mapped_file **out)
+{
+    ap_ctx *ctx = m->ctx;
+    ap_name path = resolve(m, d->file);
+    *out = find_mapped(ctx, path);
+    if (!*out) {
+        mapped_file *f = AP_NEW(&ctx->arena, mapped_file);
+        f->path = path;
+        AP_TRY(ap_file_map(ctx, ap_name_str(ctx, path), &f->file)); /* closed with the context */
+        ap_ctx_on_release(ctx, unmap, f);
+        *out = f;
+    }
+    return AP_OK;
+}
+
+ap_status ap_data_where(ap_module *m, const ap_data *d, const char **out_path, uint64_t *out_size)
+{
+    mapped_file *f;
+    assert(d->kind == AP_DATA_FILE);
+    AP_TRY(map_data(m, d, &f));
+    *out_path = ap_name_str(m->ctx, f->path);
+    *out_size = f->file.size;
+    return AP_OK;
+}
+
 ap_status ap_data_bytes(ap_module *m, const ap_data *d, ap_loc loc, const void **out)
 {
     ap_ctx *ctx = m->ctx;
+    mapped_file *f;
     if (d->kind == AP_DATA_NONE)
         return ap_fail(ctx, AP_ERR_ENV, loc, "the data of this tensor is absent");
     if (d->kind != AP_DATA_FILE) {
         *out = d->bytes;
         return AP_OK;
     }
-    ap_name path = resolve(m, d->file);
-    mapped_file *f = find_mapped(ctx, path);
-    if (!f) {
-        f = AP_NEW(&ctx->arena, mapped_file);
-        f->path = path;
-        AP_TRY(ap_file_map(ctx, ap_name_str(ctx, path), &f->file)); /* closed with the context */
-        ap_ctx_on_release(ctx, unmap, f);
-    }
+    AP_TRY(map_data(m, d, &f));
     if (d->offset > f->file.size || d->size > f->file.size - d->offset)
         return ap_fail(ctx, AP_ERR_ENV, loc, "%s: %llu bytes at offset %llu are wanted, the file has %llu",
-                       ap_name_str(ctx, path), (unsigned long long)d->size, (unsigned long long)d->offset,
+                       ap_name_str(ctx, f->path), (unsigned long long)d->size, (unsigned long long)d->offset,
                        (unsigned long long)f->file.size);
     *out = f->file.data + d->offset;
     return AP_OK;

@@ -63,13 +63,16 @@ void aprt_barrier_release(aprt_barrier *b);
 /* When nobody is inside any more. */
 void aprt_barrier_reset(aprt_barrier *b);
 
-/* ---- weights.c ---- */
+/* ---- weights_file.c, weights.c ---- */
 typedef struct aprt_weights aprt_weights;
 int aprt_weights_open(const char *path, aprt_weights **out, aprt_failure *why);
 void aprt_weights_close(aprt_weights *w);
-/* Looks the parameter up and copies the box of the rank with these coordinates to param + byte_offset. */
-int aprt_weights_load(const aprt_weights *w, const aprt_param *p, const int64_t *coordinate, char *param,
-                      int64_t param_bytes, aprt_failure *why);
+/* Where rank `rank` of `nranks` finds its tensors: `w` itself, or a file of its own that is open until it leaves. */
+int aprt_weights_enter(aprt_weights *w, int32_t rank, int32_t nranks, aprt_weights **out, aprt_failure *why);
+void aprt_weights_leave(aprt_weights *w, aprt_weights *entered);
+/* Looks parameter number `index` up and copies the box of the rank with these coordinates to param + byte_offset. */
+int aprt_weights_load(const aprt_weights *w, const aprt_param *p, uint32_t index, const int64_t *coordinate,
+                      char *param, int64_t param_bytes, aprt_failure *why);
 
 /* ---- npy.c, tensor_proto.c ---- */
 int aprt_npy_parse(const uint8_t *bytes, size_t size, aprt_tensor *out, aprt_failure *why);

@@ -21,7 +21,7 @@ for f in tests/ir/*.ap tests/passes/*.ap; do
     cp "$f" build/fuzz/seeds/$to
 done
 
-[ $# -gt 0 ] || set -- module local pins plan cluster model tensor weights problem
+[ $# -gt 0 ] || set -- module local pins plan cluster model tensor weights reference problem
 bad=0
 for target; do
     rm -rf "build/fuzz/corpus/$target"

@@ -48,7 +48,7 @@ ap_status ap_file_map(ap_ctx *ctx, const char *path, ap_file *out)
 {
     *out = (ap_file){.record = AP_NEW(&ctx->arena, ap_file_record)};
     ap_ctx_on_release(ctx, close_record, out->record);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe nobody writes to is no reason to wait */
     if (fd < 0)
         return ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot open: %s", path, strerror(errno));
     const char *why = map_open(fd, out);
@@ -61,6 +61,15 @@ void ap_file_unmap(ap_file *f)
     if (f->record)
         close_record(f->record);
     *f = (ap_file){0};
+}
+
+void ap_file_release_pages(const void *from, uint64_t size)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), a = (uintptr_t)from, b = a + (uintptr_t)size;
+    a = (a + page - 1) / page * page;
+    b = b / page * page;
+    if (a < b)
+        madvise((void *)a, b - a, MADV_DONTNEED);
 }
 
 static bool write_all(int fd, const char *p, size_t size)

@@ -16,6 +16,8 @@ typedef struct ap_file {
  * Closed by ap_file_unmap, or with the context. */
 ap_status ap_file_map(ap_ctx *ctx, const char *path, ap_file *out);
 void ap_file_unmap(ap_file *f);
+/* Whole pages of a mapped file are given back; they are read again when they are looked at again. */
+void ap_file_release_pages(const void *from, uint64_t size);
 
 /* Write whole contents: temporary name in the same folder, flush, rename. */
 ap_status ap_file_write(ap_ctx *ctx, const char *path, const void *data, size_t size);

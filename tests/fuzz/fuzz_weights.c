@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (int64_t k = 0; k < 2; k++) {
             char memory[64];
             int64_t coordinate[APRT_MAX_AXES] = {k};
-            int s = aprt_weights_load(w, &params[i], coordinate, memory, sizeof memory, &why);
+            int s = aprt_weights_load(w, &params[i], (uint32_t)i, coordinate, memory, sizeof memory, &why);
             fuzz_check(s != APRT_ERR_BUG, "a bug of ours is reported");
         }
     aprt_weights_close(w);

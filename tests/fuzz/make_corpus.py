@@ -188,7 +188,7 @@ def dumps(autopar, path, name, out):
 
 
 def main(autopar, out):
-    for folder in ("model", "module", "local", "plan", "tensor", "weights"):
+    for folder in ("model", "module", "local", "plan", "tensor", "weights", "reference"):
         os.makedirs(os.path.join(out, folder), exist_ok=True)
     for name, make in MODELS.items():
         path = os.path.join(out, "model", name + ".onnx")
@@ -198,9 +198,14 @@ def main(autopar, out):
     whole = [("w1", "F32", [4, 6], 96), ("b1", "F32", [6], 24), ("i", "I64", [], 8), ("e", "BF16", [2, 0, 3], 0)]
     write(os.path.join(out, "weights"), "whole", safetensors(whole, {"format": "autopar"}))
     write(os.path.join(out, "weights"), "some", safetensors(whole[:2]))
+    place = {"file": "fixed.safetensors", "file_size": 512}
+    listed = {"w1": {"dtype": "F32", "shape": [4, 6], "offset": 64, "size": 96, **place},
+              "i": {"dtype": "I64", "shape": [], "offset": 8, "size": 8, **place}}
+    for name, tensors_ in (("both", listed), ("one", {"i": listed["i"]})):
+        write(os.path.join(out, "reference"), name, json.dumps({"format": "autopar-reference", "tensors": tensors_}).encode())
     counts = {d: len(os.listdir(os.path.join(out, d))) for d in sorted(os.listdir(out))}
     print("corpus:", ", ".join(f"{n} {d}" for d, n in counts.items()))
-    if min(counts[d] for d in ("model", "module", "local", "plan", "tensor", "weights")) < 2:
+    if min(counts[d] for d in ("model", "module", "local", "plan", "tensor", "weights", "reference")) < 2:
         sys.exit("corpus: too few seeds")
 
 
