@@ -123,6 +123,7 @@ static cJSON *cluster_json(const ap_cluster *c)
 {
     cJSON *o = cJSON_CreateObject(), *flops = NULL;
     cJSON_AddStringToObject(o, "name", c->name);
+    cJSON_AddStringToObject(o, "cost", ap_cost_model_str(c->cost));
     add_int(o, "hosts", c->hosts);
     add_int(o, "devices_per_host", c->devices_per_host);
     char efficiency[64];
@@ -173,8 +174,11 @@ static ap_status read_tiers(ap_ctx *ctx, const char *path, const cJSON *list, ap
 static ap_status read_cluster(ap_ctx *ctx, const char *path, const cJSON *o, ap_cluster *c)
 {
     int64_t hosts, devices;
-    const char *efficiency;
+    const char *efficiency, *cost;
     AP_TRY(get_string(ctx, path, o, "name", &c->name));
+    AP_TRY(get_string(ctx, path, o, "cost", &cost));
+    if (!ap_cost_model_from_str(cost, &c->cost))
+        return ap_error(ctx, 0, "%s: the cluster is priced by \"%s\", which is not known", path, cost);
     AP_TRY(get_int(ctx, path, o, "hosts", &hosts));
     AP_TRY(get_int(ctx, path, o, "devices_per_host", &devices));
     AP_TRY(get_string(ctx, path, o, "contract_efficiency", &efficiency));

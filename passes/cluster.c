@@ -249,6 +249,17 @@ ap_status ap_cluster_find(ap_ctx *ctx, const char *text, ap_cluster *out)
     return take_part(ctx, text, hosts, devices, out);
 }
 
+const char *ap_cost_model_str(ap_cost_model m)
+{
+    return m == AP_COST_ALPA ? "alpa" : "time";
+}
+
+bool ap_cost_model_from_str(const char *s, ap_cost_model *out)
+{
+    *out = strcmp(s, "alpa") == 0 ? AP_COST_ALPA : AP_COST_TIME;
+    return strcmp(s, ap_cost_model_str(*out)) == 0;
+}
+
 const ap_link *ap_cluster_link(const ap_cluster *c, const ap_mesh_info *mesh, int axis)
 {
     /* Ranks of one group lie `stride` apart; the group stays inside a host when its span does. */

@@ -19,8 +19,14 @@ typedef struct ap_memory_tier {
 } ap_memory_tier;
 enum { AP_MAX_TIERS = 8, AP_CLUSTER_MAX_DEVICES = 65536 };
 
+/* What a plan is priced by: predicted time, or what Alpa counts (cost_alpa.c). */
+typedef enum ap_cost_model { AP_COST_TIME, AP_COST_ALPA } ap_cost_model;
+const char *ap_cost_model_str(ap_cost_model m); /* "time", "alpa" */
+bool ap_cost_model_from_str(const char *s, ap_cost_model *out);
+
 typedef struct ap_cluster {
     const char *name;
+    ap_cost_model cost;
     int32_t hosts, devices_per_host;          /* their product is at most AP_CLUSTER_MAX_DEVICES */
     int64_t flops_per_second[AP_DTYPE_COUNT]; /* matrix products; 0: as f32 */
     double contract_efficiency;               /* reached fraction of it */
@@ -64,16 +70,28 @@ int64_t ap_strategy_divisor(const ap_module *m, ap_node n, const ap_strategy *s)
 bool ap_node_is_product(const ap_module *m, ap_node n);
 
 /* Time of one node on local types (operands and results sharded as `s` says), from the logical types and the
- * strategy: max(FLOPs / (peak * efficiency), bytes / bandwidth) + launch. Nodes that make no kernel cost 0. */
+ * strategy: max(FLOPs / (peak * efficiency), bytes / bandwidth) + launch. Nodes that make no kernel cost 0;
+ * INT64_MAX: no choice (AP_COST_ALPA). */
 int64_t ap_cost_node(const ap_cluster *c, const ap_module *m, ap_node n, const ap_strategy *s);
 /* Reading and writing `bytes` by one kernel. */
 int64_t ap_cost_memory(const ap_cluster *c, int64_t bytes);
 /* A collective over `ranks` devices where `bytes` is the size of the whole (gathered, or reduced) tensor of the
  * group; ring or direct: ranks-1 rounds. */
-int64_t ap_cost_all_reduce(const ap_link *l, int32_t ranks, int64_t bytes);
-int64_t ap_cost_all_gather(const ap_link *l, int32_t ranks, int64_t bytes);
-int64_t ap_cost_reduce_scatter(const ap_link *l, int32_t ranks, int64_t bytes);
-int64_t ap_cost_all_to_all(const ap_link *l, int32_t ranks, int64_t bytes);
+typedef enum ap_collective {
+    AP_COLLECTIVE_ALL_GATHER,
+    AP_COLLECTIVE_ALL_REDUCE,
+    AP_COLLECTIVE_REDUCE_SCATTER,
+    AP_COLLECTIVE_ALL_TO_ALL,
+    AP_COLLECTIVE_COUNT
+} ap_collective;
+int64_t ap_cost_collective(const ap_cluster *c, const ap_link *l, ap_collective kind, int32_t ranks, int64_t bytes);
+/* A parameter that all devices of the mesh hold whole: 0 in AP_COST_TIME. */
+int64_t ap_cost_replicated(const ap_cluster *c, const ap_mesh_info *mesh);
+
+/* cost_alpa.c */
+int64_t ap_alpa_collective(const ap_link *l, ap_collective kind, int32_t n, int64_t bytes);
+int64_t ap_alpa_replicated(const ap_cluster *c, const ap_mesh_info *mesh);
+int64_t ap_alpa_node(const ap_module *m, ap_node n, const ap_strategy *s);
 
 /* Sets the predicted time of every instruction. */
 void ap_local_price(ap_local *p, const ap_cluster *c);

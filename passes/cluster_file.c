@@ -1,6 +1,7 @@
 /* Cluster files: the machine as its owner describes it, in YAML (docs/clusters.md).
  *
  *     name: lab
+ *     cost: time                              (or alpa; may be left out)
  *     groups:
  *       - hosts: 2
  *         devices_per_host: 4
@@ -350,6 +351,17 @@ static ap_status read_links(reader *r, yaml_node_t *n, ap_cluster *out)
     return close_section(&s);
 }
 
+static ap_status read_cost(section *s, ap_cluster *out)
+{
+    const char *text;
+    if (!find(s, "cost"))
+        return AP_OK;
+    AP_TRY(get_text(s, "cost", &text));
+    if (ap_cost_model_from_str(text, &out->cost))
+        return AP_OK;
+    return wrong(s->r, find(s, "cost"), "cost", "is neither time nor alpa");
+}
+
 static ap_status read_root(reader *r, ap_cluster *out)
 {
     yaml_node_t *root = yaml_document_get_root_node(r->doc), *groups, *links;
@@ -358,10 +370,13 @@ static ap_status read_root(reader *r, ap_cluster *out)
     section s;
     AP_TRY(open_section(r, root, "", &s));
     AP_TRY(get_text(&s, "name", &out->name));
+    AP_TRY(read_cost(&s, out));
     AP_TRY(need(&s, "groups", &groups));
     AP_TRY(read_groups(r, groups, out));
     AP_TRY(need(&s, "links", &links));
     AP_TRY(read_links(r, links, out));
+    if (out->cost == AP_COST_ALPA)
+        out->launch_ps = 0; /* computing is free */
     return close_section(&s);
 }
 

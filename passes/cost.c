@@ -179,6 +179,8 @@ static int64_t traffic(const ap_module *m, ap_node n, const ap_strategy *s)
 
 int64_t ap_cost_memory(const ap_cluster *c, int64_t bytes)
 {
+    if (c->cost == AP_COST_ALPA)
+        return 0;
     return cost_add(mul_div(bytes, PS_PER_SECOND, c->memory_bytes_per_second), c->launch_ps);
 }
 
@@ -188,6 +190,8 @@ int64_t ap_cost_node(const ap_cluster *c, const ap_module *m, ap_node n, const a
     const ap_op_info *op = ap_op_get(node->op);
     if (op->shares_buffer || op->terminator || node->nin == 0)
         return 0;
+    if (c->cost == AP_COST_ALPA)
+        return ap_alpa_node(m, n, s);
     share sh = find_share(m, n, s);
     int64_t compute = arithmetic(c, m, n, &sh);
     int64_t memory = mul_div(traffic(m, n, s), PS_PER_SECOND, c->memory_bytes_per_second);
@@ -206,23 +210,20 @@ static int64_t rounds(const ap_link *l, int32_t p, int64_t bytes, int64_t parts)
     return cost_add(ap_sat_mul(l->latency_ps, p - 1), move);
 }
 
-int64_t ap_cost_all_gather(const ap_link *l, int32_t ranks, int64_t bytes)
+int64_t ap_cost_collective(const ap_cluster *c, const ap_link *l, ap_collective kind, int32_t ranks, int64_t bytes)
 {
-    return rounds(l, ranks, bytes, ranks);
+    if (ranks <= 1)
+        return 0;
+    if (c->cost == AP_COST_ALPA)
+        return ap_alpa_collective(l, kind, ranks, bytes);
+    /* Each device keeps 1/p of its own 1/p and sends the rest: (p-1)/p * bytes/p. */
+    if (kind == AP_COLLECTIVE_ALL_TO_ALL)
+        return rounds(l, ranks, bytes, (int64_t)ranks * ranks);
+    int64_t once = rounds(l, ranks, bytes, ranks);
+    return kind == AP_COLLECTIVE_ALL_REDUCE ? cost_add(once, once) : once; /* reduce_scatter, all_gather */
 }
 
-int64_t ap_cost_reduce_scatter(const ap_link *l, int32_t ranks, int64_t bytes)
+int64_t ap_cost_replicated(const ap_cluster *c, const ap_mesh_info *mesh)
 {
-    return rounds(l, ranks, bytes, ranks);
-}
-
-int64_t ap_cost_all_reduce(const ap_link *l, int32_t ranks, int64_t bytes)
-{
-    return cost_add(ap_cost_reduce_scatter(l, ranks, bytes), ap_cost_all_gather(l, ranks, bytes));
-}
-
-/* Each device keeps 1/p of its own 1/p and sends the rest: (p-1)/p * bytes/p. */
-int64_t ap_cost_all_to_all(const ap_link *l, int32_t ranks, int64_t bytes)
-{
-    return rounds(l, ranks, bytes, (int64_t)ranks * ranks);
+    return c->cost == AP_COST_ALPA ? ap_alpa_replicated(c, mesh) : 0;
 }

@@ -195,13 +195,21 @@ static account open_account(ap_ctx *ctx, ap_module *m, const ap_cluster *c, ap_p
     return a;
 }
 
+static void add_symbol(account *a, ap_value v)
+{
+    ap_sharding s = ap_type_get(a->ctx, ap_value_type(a->m, v)).sharding;
+    a->out->param_bytes = ap_sat_add(a->out->param_bytes, buffer_bytes(a, v));
+    if (ap_sharding_split_mask(ap_sharding_get(a->ctx, s)) == 0)
+        a->out->communication_ps = ap_sat_add(a->out->communication_ps, ap_cost_replicated(a->c, &a->m->meshes.at[0]));
+}
+
 ap_status ap_plan_evaluate(ap_ctx *ctx, ap_module *m, const ap_cluster *c, ap_plan_result *out)
 {
     *out = (ap_plan_result){.proof = "none"};
     account a = open_account(ctx, m, c, out);
     for (uint32_t s = 0; s < m->symbols.len; s++)
         if (m->symbols.at[s].kind != AP_SYMBOL_KIND_COUNT)
-            out->param_bytes = ap_sat_add(out->param_bytes, buffer_bytes(&a, m->symbols.at[s].value));
+            add_symbol(&a, m->symbols.at[s].value);
     for (uint32_t at = 0; at < a.block->nodes.len; at++) {
         AP_TRY(price_node(&a, at, a.block->nodes.at[at]));
         read_buffers(&a, at, a.block->nodes.at[at]);

@@ -49,8 +49,14 @@ static void price_holder(ap_planning *p, ap_plan_holder *h)
     h->bytes = AP_NEW_ARRAY(p->arena, int64_t, h->n);
     for (uint32_t l = 0; l < h->n; l++)
         h->bytes[l] = ap_align_bytes(ap_local_bytes(p->m, t.dtype, t.shape, h->kept[l]));
-    if (!h->view)
-        h->var = add_var(p, h->n, AP_NEW_ARRAY(p->arena, int64_t, h->n));
+    if (h->view)
+        return;
+    int64_t *cost = AP_NEW_ARRAY(p->arena, int64_t, h->n);
+    bool symbol = ap_value_at(p->m, h->value)->kind == AP_VALUE_SYMBOL;
+    for (uint32_t l = 0; l < h->n && symbol; l++)
+        if (ap_sharding_split_mask(ap_sharding_get(p->ctx, h->kept[l])) == 0)
+            cost[l] = ap_cost_replicated(&p->opt->cluster, &p->m->meshes.at[p->mesh]);
+    h->var = add_var(p, h->n, cost);
 }
 
 static bool is_cut(const ap_plan_step *s, uint32_t strategy)

@@ -136,9 +136,11 @@ static void offer_partial(search *s, int a, ap_partial kind)
             continue;
         ap_sharding_info to = whole;
         to.axes[f] = ap_axes_append(to.axes[f], a);
-        offer(s, AP_STEP_REDUCE_SCATTER, a, &to, ap_cost_reduce_scatter(l, p, s->wire), crossing);
+        offer(s, AP_STEP_REDUCE_SCATTER, a, &to,
+              ap_cost_collective(s->r->c, l, AP_COLLECTIVE_REDUCE_SCATTER, p, s->wire), crossing);
     }
-    offer(s, AP_STEP_ALL_REDUCE, a, &whole, ap_cost_all_reduce(l, p, s->wire), ap_sat_mul(2, crossing));
+    offer(s, AP_STEP_ALL_REDUCE, a, &whole, ap_cost_collective(s->r->c, l, AP_COLLECTIVE_ALL_REDUCE, p, s->wire),
+          ap_sat_mul(2, crossing));
 }
 
 /* a stands at the minor end of factor f */
@@ -149,13 +151,15 @@ static void offer_split(search *s, int f, int a)
     int64_t whole = ap_sat_mul(s->wire, p);
     ap_sharding_info without = s->here;
     without.axes[f] = axes_drop_last(without.axes[f]);
-    offer(s, AP_STEP_ALL_GATHER, a, &without, ap_cost_all_gather(l, p, whole), ap_sat_mul(s->wire, p - 1));
+    offer(s, AP_STEP_ALL_GATHER, a, &without, ap_cost_collective(s->r->c, l, AP_COLLECTIVE_ALL_GATHER, p, whole),
+          ap_sat_mul(s->wire, p - 1));
     for (int g = 0; g < s->here.nfactors; g++) {
         if (g == f || !can_append(s, g, a))
             continue;
         ap_sharding_info to = without;
         to.axes[g] = ap_axes_append(to.axes[g], a);
-        offer(s, AP_STEP_ALL_TO_ALL, a, &to, ap_cost_all_to_all(l, p, whole), ap_sat_mul(s->wire, p - 1) / p);
+        offer(s, AP_STEP_ALL_TO_ALL, a, &to, ap_cost_collective(s->r->c, l, AP_COLLECTIVE_ALL_TO_ALL, p, whole),
+              ap_sat_mul(s->wire, p - 1) / p);
     }
 }
 

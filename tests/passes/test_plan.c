@@ -14,14 +14,15 @@ static void collectives_by_hand(void **unused)
 {
     (void)unused;
     const ap_link l = {.latency_ps = 1000, .bytes_per_second = 1000000000}; /* 1000 ps a byte */
+    const ap_cluster time = {.name = "any"};
     /* 4 ranks, 4096 bytes: 3 rounds, 3072 bytes over each link */
-    assert_int_equal(ap_cost_all_gather(&l, 4, 4096), 3 * 1000 + 3072 * 1000);
-    assert_int_equal(ap_cost_reduce_scatter(&l, 4, 4096), 3 * 1000 + 3072 * 1000);
-    assert_int_equal(ap_cost_all_reduce(&l, 4, 4096), 2 * (3 * 1000 + 3072 * 1000));
-    assert_int_equal(ap_cost_all_to_all(&l, 4, 4096), 3 * 1000 + 768 * 1000);
-    assert_int_equal(ap_cost_all_reduce(&l, 1, 4096), 0);
+    assert_int_equal(ap_cost_collective(&time, &l, AP_COLLECTIVE_ALL_GATHER, 4, 4096), 3 * 1000 + 3072 * 1000);
+    assert_int_equal(ap_cost_collective(&time, &l, AP_COLLECTIVE_REDUCE_SCATTER, 4, 4096), 3 * 1000 + 3072 * 1000);
+    assert_int_equal(ap_cost_collective(&time, &l, AP_COLLECTIVE_ALL_REDUCE, 4, 4096), 2 * (3 * 1000 + 3072 * 1000));
+    assert_int_equal(ap_cost_collective(&time, &l, AP_COLLECTIVE_ALL_TO_ALL, 4, 4096), 3 * 1000 + 768 * 1000);
+    assert_int_equal(ap_cost_collective(&time, &l, AP_COLLECTIVE_ALL_REDUCE, 1, 4096), 0);
     /* Neither overflows nor reaches the number that means "forbidden". */
-    int64_t huge = ap_cost_all_reduce(&l, 64, INT64_MAX);
+    int64_t huge = ap_cost_collective(&time, &l, AP_COLLECTIVE_ALL_REDUCE, 64, INT64_MAX);
     assert_true(huge > 0 && huge < AP_FORBIDDEN / 2);
 }
 
@@ -454,7 +455,7 @@ static void cut_by_hand(void **unused)
     /* two launches more than one kernel, two exchanges of 4 numbers; held: four buffers of row statistics, the
      * exponentials, the result */
     assert_int_equal(r.compute_ps, ap_cost_node(&c, m, n, &(ap_strategy){&s, &s}) + 2 * c.launch_ps);
-    assert_int_equal(r.communication_ps, 2 * ap_cost_all_reduce(&c.inside, 2, 16));
+    assert_int_equal(r.communication_ps, 2 * ap_cost_collective(&c, &c.inside, AP_COLLECTIVE_ALL_REDUCE, 2, 16));
     assert_int_equal(r.peak_bytes, 4 * 64 + 64 + 64);
     ap_ctx_release(ctx);
 }
