@@ -253,48 +253,6 @@ ap_value ap_emit_concat(ap_legal *l, int n, const ap_value *x, int dim)
 
 /* ---- gather ---- */
 
-/* Constant indices made non-negative and checked. NULL when they are not constant or an error was found. */
-static const ap_tensor *constant_indices(ap_legal *l, ap_value indices, int64_t n, bool *out_changed)
-{
-    *out_changed = false;
-    const ap_tensor *t = ap_known(l, indices);
-    if (!t || l->status)
-        return NULL;
-    ap_tensor *r = AP_NEW(&l->ctx->scratch, ap_tensor);
-    *r = *t;
-    r->dtype = AP_I64;
-    r->at = ap_arena_calloc(&l->ctx->scratch, (size_t)t->count, sizeof *r->at);
-    for (int64_t i = 0; i < t->count; i++) {
-        int64_t k = t->at[i].i;
-        if (k < -n || k >= n) {
-            ap_refuse(l, "index %" PRId64 " is out of range for the %" PRId64 " entries along the axis", k, n);
-            return NULL;
-        }
-        *out_changed = *out_changed || k < 0;
-        r->at[i].i = k < 0 ? k + n : k;
-    }
-    return r;
-}
-
-ap_value ap_emit_index(ap_legal *l, ap_value indices, int64_t n)
-{
-    bool changed;
-    ap_dtype t = ap_dtype_of(l, indices);
-    if (!l->status && !ap_dtype_is_int(t))
-        ap_refuse(l, "indices of %s, not integers", ap_dtype_str(t));
-    const ap_tensor *known = l->status ? NULL : constant_indices(l, indices, n, &changed);
-    if (l->status)
-        return AP_NONE;
-    if (known)
-        return changed ? ap_emit_tensor(l, known) : indices;
-    if (t != AP_I64 && t != AP_I32)
-        indices = ap_emit_cast(l, indices, AP_I64);
-    t = ap_dtype_of(l, indices);
-    ap_value negative = ap_emit2(l, AP_OP_LT, indices, ap_emit_number(l, t, 0));
-    ap_value wrapped = ap_emit2(l, AP_OP_ADD, indices, ap_emit_number(l, t, (double)n));
-    return ap_emit_select(l, negative, wrapped, indices);
-}
-
 /* Rows at equal distances are a slice: 0, the last one, 2..5, reversed. */
 static ap_value gather_as_slice(ap_legal *l, ap_value data, const ap_tensor *t, int axis)
 {
@@ -365,7 +323,7 @@ ap_value ap_emit_gather(ap_legal *l, ap_value data, ap_value indices, int axis)
     if (ap_dims_count(&r) == 0)
         return ap_emit_splat(l, ap_dtype_of(l, data), &r, (ap_scalar){0});
     bool changed;
-    const ap_tensor *t = constant_indices(l, indices, n, &changed);
+    const ap_tensor *t = ap_constant_indices(l, indices, n, &changed);
     if (l->status)
         return AP_NONE;
     if (n == 0) {

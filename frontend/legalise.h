@@ -127,6 +127,20 @@ ap_value ap_emit_pad(ap_legal *l, ap_value x, const int64_t *lo, const int64_t *
 ap_value ap_emit_concat(ap_legal *l, int n, const ap_value *x, int dim);
 /* Indices into n entries, made non-negative; known ones are checked. */
 ap_value ap_emit_index(ap_legal *l, ap_value indices, int64_t n);
+/* Constant indices made non-negative and checked. NULL when they are not constant or an error was found. */
+const ap_tensor *ap_constant_indices(ap_legal *l, ap_value indices, int64_t n, bool *out_changed);
+/* letters: of the dimensions of base, indices and updates; `dim` of the base is indexed. Indices as from
+ * ap_emit_index. */
+ap_value ap_emit_scatter(ap_legal *l, ap_scatter_kind kind, ap_value base, ap_value ids, ap_value updates, int dim,
+                         const char *const letters[3]);
+/* values and positions */
+void ap_emit_topk(ap_legal *l, ap_value x, int axis, int64_t k, bool largest, ap_value out[2]);
+ap_value ap_emit_cumulate(ap_legal *l, ap_reduce_kind kind, ap_value x, int axis, bool exclusive, bool reverse);
+/* One number per tuple of n indices into dimensions of these extents, each checked. ids: [..., n] */
+ap_value ap_emit_joined_index(ap_legal *l, ap_value ids, const int64_t *extent, int n);
+/* A gather by the letters of the dimensions of data, indices and result. */
+ap_value ap_emit_gather_letters(ap_legal *l, ap_value data, ap_value ids, const char *ld, const char *li,
+                                const char *lr);
 ap_value ap_emit_gather(ap_legal *l, ap_value data, ap_value indices, int axis);
 /* y[b, m, t] = x[b, id[b, m], t] for the first `batch` dimensions of both */
 ap_value ap_emit_gather_in_batches(ap_legal *l, ap_value data, ap_value ids, int batch);
@@ -154,7 +168,8 @@ ap_status ap_legalise(ap_legal *l);
     X(bit_shift) X(shrink) X(identity) X(dropout) X(shape) X(size) X(constant) X(constant_of_shape) X(range) X(eye_like) X(one_hot) \
     X(trilu) X(matmul) X(fused_matmul) X(gemm) X(einsum) X(softmax) X(layer_norm) X(rms_norm) X(skip_layer_norm) \
     X(reduce) X(arg) X(reshape) X(transpose) X(squeeze) X(unsqueeze) X(flatten) X(expand) X(tile) X(concat) X(split) \
-    X(slice) X(gather) X(gather_elements) X(pad) X(cumsum) X(space_depth) X(attention) X(rotary) X(ort_attention) \
+    X(slice) X(gather) X(gather_elements) X(pad) X(cumulate) X(scatter_elements) X(scatter_nd) X(tensor_scatter) X(topk) X(hardmax) X(reverse_sequence) X(compress) \
+    X(non_zero) X(unique) X(space_depth) X(attention) X(rotary) X(ort_attention) \
     X(multi_head_attention) X(ort_rotary) X(group_attention) X(embed_layer_norm) X(batch_norm) X(gather_nd) X(conv) X(conv_transpose) X(fused_conv) X(global_pool) X(max_pool) X(average_pool) \
     X(lp_pool) X(lrn) X(resize) X(instance_norm) X(group_norm) X(mean_variance_norm) X(lp_norm)
 /* clang-format on */

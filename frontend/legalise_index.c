@@ -2,6 +2,7 @@
 #include "frontend/legalise.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 void ap_lower_gather(ap_legal *l)
 {
@@ -39,70 +40,66 @@ void ap_lower_gather_elements(ap_legal *l)
         return;
     }
     ids = ap_emit_index(l, ids, n);
-    ap_spec *spec = AP_NEW(l->m->arena, ap_spec);
-    spec->noperands = 2;
-    for (int i = 0; i < s.rank; i++) {
-        char letter = i == axis ? 'v' : "abcdefgh"[i], own = i == axis ? 'i' : letter;
-        ap_spec_side_dim(&spec->operand[0]);
-        ap_spec_side_dim(&spec->operand[1]);
-        ap_spec_side_dim(&spec->result);
-        if (i == axis || k.at[i] != 1)
-            ap_spec_side_letter(&spec->operand[0], letter);
-        if (k.at[i] != 1) {
-            ap_spec_side_letter(&spec->operand[1], own);
-            ap_spec_side_letter(&spec->result, own);
-        }
-    }
-    ap_node_info a = {.u.spec = spec};
-    ap_set_out(l, 0, ap_emit(l, AP_OP_GATHER, 2, (ap_value[]){data, ids}, &a, 0));
+    char of_data[] = "abcdefgh", of_ids[] = "abcdefgh";
+    of_data[axis] = 'v';
+    of_ids[axis] = 'i';
+    of_ids[s.rank] = 0;
+    ap_set_out(l, 0, ap_emit_gather_letters(l, data, ids, of_data, of_ids, of_ids));
 }
 
-/* One number per index tuple, for data whose first dimensions are joined; a tuple that is out of range in any place
- * becomes a number that is. ids: [..., n] */
-static ap_value joined_index(ap_legal *l, ap_value ids, const int64_t *extent, int n, int64_t all)
+ap_value ap_emit_joined_index(ap_legal *l, ap_value ids, const int64_t *extent, int n)
 {
-    ap_dims s = ap_dims_of(l, ids), d = s;
+    ap_dims d = ap_dims_of(l, ids);
+    ap_value sum = AP_NONE;
     d.rank--;
-    ap_value sum = AP_NONE, good = AP_NONE, zero = ap_emit_number(l, AP_I64, 0);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && !l->status; i++) {
         ap_value k = ap_emit_cast(l, ap_emit_reshape(l, ap_emit_part(l, ids, d.rank, i, 1), &d), AP_I64);
         ap_value size = ap_emit_splat(l, AP_I64, &(ap_dims){0}, (ap_scalar){.i = extent[i]});
         k = ap_emit_index(l, k, extent[i]);
-        ap_value fits = ap_emit2(l, AP_OP_AND, ap_emit2(l, AP_OP_LE, zero, k), ap_emit2(l, AP_OP_LT, k, size));
-        good = i ? ap_emit2(l, AP_OP_AND, good, fits) : fits;
         sum = i ? ap_emit2(l, AP_OP_ADD, ap_emit2(l, AP_OP_MUL, sum, size), k) : k;
     }
-    ap_value bad = ap_emit_splat(l, AP_I64, &(ap_dims){0}, (ap_scalar){.i = all});
-    return ap_emit_select(l, good, sum, bad);
+    return sum;
+}
+
+static void add_side(ap_spec_side *side, const ap_dims *d, const char *letters)
+{
+    for (int i = 0; i < d->rank; i++) {
+        ap_spec_side_dim(side);
+        if (d->at[i] != 1)
+            ap_spec_side_letter(side, letters[i]);
+    }
+}
+
+ap_value ap_emit_gather_letters(ap_legal *l, ap_value data, ap_value ids, const char *ld, const char *li,
+                                const char *lr)
+{
+    ap_dims s = ap_dims_of(l, data), k = ap_dims_of(l, ids), r = {0};
+    if (l->status)
+        return AP_NONE;
+    for (int i = 0; lr[i] && r.rank < AP_MAX_RANK; i++) {
+        const char *in_data = memchr(ld, lr[i], (size_t)s.rank), *in_ids = memchr(li, lr[i], (size_t)k.rank);
+        if (!in_data && !in_ids)
+            break;
+        r.at[r.rank++] = in_data ? s.at[in_data - ld] : k.at[in_ids - li];
+    }
+    ap_spec *spec = AP_NEW(l->m->arena, ap_spec);
+    spec->noperands = 2;
+    add_side(&spec->operand[0], &s, ld);
+    add_side(&spec->operand[1], &k, li);
+    add_side(&spec->result, &r, lr);
+    ap_node_info a = {.u.spec = spec};
+    return ap_emit(l, AP_OP_GATHER, 2, (ap_value[]){data, ids}, &a, 0);
 }
 
 /* y[b, m, t] = x[b, id[b, m], t] for the first `batch` dimensions of both */
-static ap_value gather_in_batches(ap_legal *l, ap_value data, ap_value ids, int batch)
+ap_value ap_emit_gather_in_batches(ap_legal *l, ap_value data, ap_value ids, int batch)
 {
     ap_dims s = ap_dims_of(l, data), k = ap_dims_of(l, ids);
-    ap_spec *spec = AP_NEW(l->m->arena, ap_spec);
-    spec->noperands = 2;
-    for (int i = 0; i < s.rank; i++) {
-        ap_spec_side_dim(&spec->operand[0]);
-        if (s.at[i] != 1)
-            ap_spec_side_letter(&spec->operand[0], "abcdefgh"[i]);
-    }
-    for (int i = 0; i < k.rank; i++) {
-        char letter = i < batch ? "abcdefgh"[i] : "ijklmnop"[i];
-        ap_spec_side_dim(&spec->operand[1]);
-        ap_spec_side_dim(&spec->result);
-        if (k.at[i] != 1) {
-            ap_spec_side_letter(&spec->operand[1], letter);
-            ap_spec_side_letter(&spec->result, letter);
-        }
-    }
-    for (int i = batch + 1; i < s.rank; i++) {
-        ap_spec_side_dim(&spec->result);
-        if (s.at[i] != 1)
-            ap_spec_side_letter(&spec->result, "abcdefgh"[i]);
-    }
-    ap_node_info a = {.u.spec = spec};
-    return ap_emit(l, AP_OP_GATHER, 2, (ap_value[]){data, ids}, &a, 0);
+    char of_ids[] = "ijklmnop", of_result[2 * AP_MAX_RANK + 1] = {0};
+    memcpy(of_ids, "abcdefgh", (size_t)batch);
+    memcpy(of_result, of_ids, (size_t)k.rank);
+    memcpy(of_result + k.rank, "abcdefgh" + batch + 1, (size_t)(s.rank - batch - 1));
+    return ap_emit_gather_letters(l, data, ids, "abcdefgh", of_ids, of_result);
 }
 
 /* Tuples of n indices: the n dimensions behind the batch are joined, and one is gathered from. */
@@ -135,7 +132,7 @@ void ap_lower_gather_nd(ap_legal *l)
     }
     if (!l->status && (all == 0 || ap_dims_count(&s) == 0))
         ap_refuse(l, "there is nothing to gather from");
-    ap_value at = joined_index(l, ids, s.at + batch, (int)n, all);
+    ap_value at = ap_emit_joined_index(l, ids, s.at + batch, (int)n);
     data = ap_emit_reshape(l, data, &joined);
     if (l->status)
         return;
@@ -148,7 +145,7 @@ void ap_lower_gather_nd(ap_legal *l)
             one.at[one.rank++] = i < batch ? r.at[i] : i < k.rank - 1 ? 1 : r.at[i];
         ap_set_out(l, 0, ap_emit_expand(l, ap_emit_reshape(l, data, &one), &r));
     } else {
-        ap_set_out(l, 0, gather_in_batches(l, data, at, (int)batch));
+        ap_set_out(l, 0, ap_emit_gather_in_batches(l, data, at, (int)batch));
     }
 }
 
@@ -182,41 +179,4 @@ void ap_lower_trilu(ap_legal *l)
         ap_set_out(l, 0, ap_emit_select(l, triangle(l, rows, columns, k), x, zero));
     else
         ap_set_out(l, 0, ap_emit_select(l, triangle(l, rows, columns, k + 1), zero, x));
-}
-
-/* y[j] = Σ over i <= j of x[i], as a sum over a masked square: for the short rows of position ids. */
-void ap_lower_cumsum(ap_legal *l)
-{
-    ap_value x = ap_in(l, 0);
-    ap_dims s = ap_dims_of(l, x), wide = {0};
-    int64_t given = 0;
-    if (ap_known_ints(l, ap_in(l, 1), "the axis", &given, 1) != 1)
-        ap_refuse(l, "the axis must be one number");
-    int axis = ap_axis(l, given, s.rank);
-    bool reverse = ap_attr_int(l, "reverse", 0) != 0, exclusive = ap_attr_int(l, "exclusive", 0) != 0;
-    if (l->status)
-        return;
-    int64_t n = s.at[axis];
-    if (s.rank == AP_MAX_RANK || ap_sat_mul(ap_dims_count(&s), n) > INT64_C(1) << 26) {
-        ap_refuse(l, "a running sum over %s is too large", ap_dims_str(l, &s));
-        return;
-    }
-    if (ap_dims_count(&s) == 0) {
-        ap_set_out(l, 0, x);
-        return;
-    }
-    wide.rank = s.rank + 1; /* i stands before j */
-    for (int i = 0; i < wide.rank; i++)
-        wide.at[i] = i == axis + 1 ? 1 : s.at[i - (i > axis)];
-    ap_value mask = reverse ? triangle(l, n, n, 1) : triangle(l, n, n, exclusive);
-    if (reverse) { /* i >= j, or i > j */
-        mask = exclusive ? triangle(l, n, n, 0) : mask;
-        mask = ap_emit1(l, AP_OP_NOT, mask);
-    }
-    ap_dims square = {.rank = s.rank + 1 - axis};
-    for (int i = 0; i < square.rank; i++)
-        square.at[i] = i < 2 ? n : 1;
-    ap_value terms = ap_emit_select(l, ap_emit_reshape(l, mask, &square), ap_emit_reshape(l, x, &wide),
-                                    ap_emit_number(l, ap_dtype_of(l, x), 0));
-    ap_set_out(l, 0, ap_emit_reduce(l, AP_REDUCE_SUM, terms, 1u << axis, false));
 }
