@@ -266,11 +266,15 @@ static void part_rows(ap_arena *arena, const ap_kernel *k, const uint32_t *block
         for (uint32_t r = k->p.pair_demand[d].lo; r < k->p.pair_demand[d].hi; r++)
             owner[r] = block[k->p.edge[k->p.pair_demand[d].edge].u];
     int64_t *rhs = AP_NEW_ARRAY(arena, int64_t, k->nrows);
+    double *hint = AP_NEW_ARRAY(arena, double, k->nrows);
     for (uint32_t r = 0; r < k->nrows; r++) {
         new_row[r] = out->nrows;
-        if (owner[r] == which)
+        if (owner[r] == which) {
+            hint[out->nrows] = k->hint ? k->hint[r] : 0;
             rhs[out->nrows++] = k->rhs[r];
+        }
     }
+    out->hint = k->hint ? hint : NULL;
     new_row[k->nrows] = out->nrows;
     out->rhs = rhs;
 }

@@ -13,6 +13,7 @@ typedef struct ap_kernel {
     ap_problem p; /* lo, hi of demands count rows; p.limit is unused */
     uint32_t nrows;
     const int64_t *rhs; /* per row: what the demands may hold together; may be negative (infeasible) */
+    const double *hint; /* per row: a guess what a byte is worth, or NULL */
 } ap_kernel;
 
 /* What the searches may still spend. */

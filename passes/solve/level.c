@@ -2,6 +2,7 @@
 #include "passes/solve/level.h"
 
 #include "passes/solve/dual.h"
+#include "passes/solve/large.h"
 #include "passes/solve/mip.h"
 #include "passes/solve/presolve.h"
 
@@ -13,10 +14,22 @@
 #define WORK_OFTEN ((uint64_t)1 << 26)
 #define MIP_VARIABLES 30000
 #define DEPTH_MAX 8
+#define LARGE_DEPTH_MAX 40
 
 ap_status ap_level_too_large(ap_solver *s)
 {
     return ap_fail(s->ctx, AP_ERR_MODEL, 0, "costs are too large: their sum leaves the range of the solver (2^59)");
+}
+
+void ap_solver_tell(ap_solver *s, const char *phase, const ap_local *l, int64_t bound)
+{
+    if (!s->opt->progress || s->small)
+        return;
+    if (!s->apart && l && l->found)
+        s->told_cost = ap_min_i64(s->told_cost, l->best_cost + s->base);
+    if (!s->apart && bound > INT64_MIN)
+        s->told_bound = ap_max_i64(s->told_bound, ap_min_i64(bound + s->base, s->told_cost));
+    s->opt->progress(s->opt->user, phase, s->told_cost, s->told_bound);
 }
 
 /* ---- one block ---- */
@@ -77,10 +90,14 @@ static void simple_choices(block *b)
     ap_local_offer(b->local, small, 4 * p->nnodes + 64);
 }
 
-static void run_dual(block *b)
+static void plan_elimination(block *b)
 {
     uint64_t work = b->k->nrows == 0 ? WORK_ONCE : WORK_OFTEN;
     b->elim = ap_elim_plan_within(b->s->arena, b->k, TABLE_CAP, ENTRIES_CAP, work);
+}
+
+static void run_dual(block *b)
+{
     if (!b->elim) {
         simple_choices(b);
         return;
@@ -128,7 +145,23 @@ static bool worth_it(const block *b)
     return b->dual->dropped * 50 >= strategies || b->dual->forbidden * 8 > entries;
 }
 
-/* Solves what can still be cheaper than the goal. True when that settled the block as far as it can be. */
+/* Solves what can still be cheaper than the goal: k, without what cannot. */
+static ap_status descend(block *b, const ap_kernel *k)
+{
+    ap_outcome deeper;
+    AP_TRY(ap_level_solve(b->s, k, goal(b), b->depth + 1, &deeper));
+    if (deeper.infeasible)
+        raise_bound(b, goal(b), deeper.proof > b->out->proof ? deeper.proof : b->out->proof);
+    else
+        raise_bound(b, ap_min_i64(deeper.bound, goal(b)), deeper.proof);
+    if (deeper.found) {
+        ap_local_set(b->local, deeper.choice);
+        ap_local_keep(b->local);
+    }
+    return AP_OK;
+}
+
+/* True when fixing settled the block as far as it can be. */
 static ap_status fix_and_descend(block *b, bool *done)
 {
     *done = false;
@@ -138,19 +171,21 @@ static ap_status fix_and_descend(block *b, bool *done)
     if (!worth_it(b))
         return AP_OK;
     ap_kernel k;
-    ap_outcome deeper;
     fixed_kernel(b, &k);
-    AP_TRY(ap_level_solve(b->s, &k, goal(b), b->depth + 1, &deeper));
-    if (deeper.infeasible)
-        raise_bound(b, goal(b), deeper.proof > b->out->proof ? deeper.proof : b->out->proof);
-    else
-        raise_bound(b, ap_min_i64(deeper.bound, goal(b)), deeper.proof);
-    if (deeper.found) {
-        ap_local_set(b->local, deeper.choice);
-        ap_local_keep(b->local);
-    }
     *done = true;
-    return AP_OK;
+    return descend(b, &k);
+}
+
+/* Ascent and search where elimination is not exact. */
+static ap_status run_large(block *b, bool on, bool *done)
+{
+    ap_large r;
+    ap_large_run(b->s, b->k, b->local, b->cutoff, on, &r);
+    if (r.infeasible)
+        b->out->infeasible = true;
+    raise_bound(b, r.bound, AP_PROOF_MULTIPLIERS);
+    *done = r.reduced;
+    return r.reduced ? descend(b, &r.fixed) : AP_OK;
 }
 
 static void run_mip(block *b)
@@ -190,17 +225,23 @@ static ap_status solve_block(ap_solver *s, const ap_kernel *k, int64_t cutoff, i
     out->infeasible = !possible;
     block b = {.s = s, .k = k, .cutoff = cutoff, .depth = depth, .out = out};
     b.local = ap_local_create(s->arena, k);
-    if (!closed(&b)) {
-        if (s->opt->eliminate)
-            run_dual(&b);
-        else
-            simple_choices(&b);
-    }
     bool done = false;
-    if (!closed(&b) && !s->small && depth == 0 && b.local->found && b.elim)
-        AP_TRY(ap_lns_run(s, k, b.local, out->bound));
-    if (!closed(&b))
-        AP_TRY(fix_and_descend(&b, &done));
+    if (!closed(&b) && s->opt->eliminate)
+        plan_elimination(&b);
+    if (!closed(&b) && s->opt->eliminate && !(b.elim && b.elim->exact) && depth < LARGE_DEPTH_MAX &&
+        ap_large_takes(k)) {
+        bool on = ap_mip_size(s->arena, k) > MIP_VARIABLES || !s->opt->mip;
+        AP_TRY(run_large(&b, on, &done));
+    } else {
+        if (!closed(&b) && s->opt->eliminate)
+            run_dual(&b);
+        else if (!closed(&b))
+            simple_choices(&b);
+        if (!closed(&b) && !s->small && depth == 0 && b.local->found && b.elim)
+            AP_TRY(ap_lns_run(s, k, b.local, out->bound));
+        if (!closed(&b))
+            AP_TRY(fix_and_descend(&b, &done));
+    }
     if (!closed(&b) && !done && s->opt->mip)
         run_mip(&b);
     out->found = b.local->found;
@@ -227,6 +268,13 @@ static int64_t add_bounds(int64_t a, int64_t b)
     return __builtin_add_overflow(a, b, &r) ? (a < 0 ? INT64_MIN : INT64_MAX) : r;
 }
 
+static void take_back(ap_solver *s, const ap_solver *inner)
+{
+    s->effort = inner->effort;
+    s->told_cost = inner->told_cost;
+    s->told_bound = inner->told_bound;
+}
+
 /* Blocks one after another; a block's cutoff is what the others' bounds leave of the level's. */
 static ap_status solve_blocks(ap_solver *s, const ap_kernel *k, int64_t cutoff, int depth, ap_outcome *out,
                               uint32_t *choice)
@@ -244,7 +292,11 @@ static ap_status solve_blocks(ap_solver *s, const ap_kernel *k, int64_t cutoff, 
         ap_outcome one;
         others -= least_cost(&part[i]);
         int64_t room = cutoff == INT64_MAX ? INT64_MAX : add_bounds(cutoff, -others);
-        AP_TRY(solve_block(s, &part[i], room, depth, &one));
+        ap_solver inner = *s;
+        inner.base += (double)others;
+        inner.apart |= nblocks > 1;
+        AP_TRY(solve_block(&inner, &part[i], room, depth, &one));
+        take_back(s, &inner);
         others = add_bounds(others, one.bound);
         out->infeasible = one.infeasible;
         out->found &= one.found;
@@ -282,7 +334,11 @@ ap_status ap_level_solve(ap_solver *s, const ap_kernel *k, int64_t cutoff, int d
     }
     if (range.magnitude >= AP_COST_MAX)
         return ap_level_too_large(s);
-    AP_TRY(solve_blocks(s, &rest, room, depth, out, choice));
+    ap_solver inner = *s;
+    inner.base += (double)pre->constant;
+    ap_solver_tell(&inner, "presolve", NULL, INT64_MIN);
+    AP_TRY(solve_blocks(&inner, &rest, room, depth, out, choice));
+    take_back(s, &inner);
     out->found &= !out->infeasible;
     out->left_nodes = rest.p.nnodes;
     out->left_edges = rest.p.nedges;

@@ -28,7 +28,14 @@ typedef struct ap_solver {
     const ap_solve_options *opt;
     ap_effort effort;
     bool small; /* inside a neighbourhood: no neighbourhoods of its own */
+    /* What the kernel in hand leaves out of the problem's costs; `apart`: other blocks are not known yet. */
+    double base;
+    bool apart;
+    int64_t told_cost, told_bound;
 } ap_solver;
+
+/* Tells the caller what is known. */
+void ap_solver_tell(ap_solver *s, const char *phase, const ap_local *l, int64_t bound);
 
 /* Fails only when costs leave the range (AP_ERR_MODEL). */
 ap_status ap_level_solve(ap_solver *s, const ap_kernel *k, int64_t cutoff, int depth, ap_outcome *out);

@@ -70,6 +70,7 @@ ap_status ap_peak_bound(ap_solver *s, const ap_problem *p, int64_t *out, bool *o
     int64_t *hold = least_usage(s, &k);
     ap_solve_options quick = *s->opt;
     quick.mip = false;
+    quick.progress = NULL;
     ap_solver sub = {.ctx = s->ctx, .arena = s->arena, .opt = &quick, .effort = {.work = PEAK_WORK}};
     *out = 0;
     *out_forbidden = k.nrows == 0 && p->limit >= 0;

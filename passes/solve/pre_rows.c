@@ -195,6 +195,8 @@ static bool rows_compact(ap_pre *s)
     for (uint32_t r = 0; r < n; r++) {
         bool keep = s->row_map[r] != 0;
         s->row_map[r] = to;
+        if (keep && s->hint)
+            s->hint[to] = s->hint[r];
         if (keep)
             s->rhs[to++] = s->rhs[r];
     }
@@ -235,6 +237,12 @@ static bool drop_slack(ap_pre *s)
     return rows_compact(s);
 }
 
+static void give_hint(ap_pre *s, uint32_t from, uint32_t to)
+{
+    if (s->hint)
+        s->hint[to] += s->hint[from];
+}
+
 /* One pass with the last kept row in hand: starts and ends count what begins or ceases between it and r. */
 static bool drop_covered(ap_pre *s)
 {
@@ -253,10 +261,12 @@ static bool drop_covered(ap_pre *s)
             uint32_t k = kept[n - 1];
             if (start == 0 && s->rhs[r] >= s->rhs[k]) {
                 covered = true;
+                give_hint(s, r, k);
                 break;
             }
             if (end != 0 || s->rhs[k] < s->rhs[r])
                 break;
+            give_hint(s, k, r);
             start += starts[n - 1];
             end += ends[n - 1];
             n--;

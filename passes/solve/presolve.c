@@ -70,6 +70,7 @@ ap_pre *ap_pre_create(ap_arena *arena, const ap_kernel *k)
     s->node = AP_NEW_ARRAY(arena, ap_pre_node, k->p.nnodes);
     s->stamp = AP_NEW_ARRAY(arena, uint32_t, k->p.nnodes);
     s->rhs = ap_arena_memdup(arena, k->rhs, k->nrows * sizeof *k->rhs);
+    s->hint = k->hint ? ap_arena_memdup(arena, k->hint, k->nrows * sizeof *k->hint) : NULL;
     s->work = AP_NEW_ARRAY(arena, int64_t, k->nrows + 1);
     s->work2 = AP_NEW_ARRAY(arena, int64_t, k->nrows + 1);
     s->row_map = AP_NEW_ARRAY(arena, uint32_t, k->nrows + 1);
@@ -265,7 +266,7 @@ static void extract_demands(ap_pre *s, const uint32_t *edge_place, ap_problem *q
 
 void ap_pre_extract(ap_pre *s, ap_kernel *out)
 {
-    *out = (ap_kernel){.nrows = s->nrows, .rhs = s->rhs};
+    *out = (ap_kernel){.nrows = s->nrows, .rhs = s->rhs, .hint = s->hint};
     out->p.limit = INT64_MAX;
     s->place = AP_NEW_ARRAY(s->arena, uint32_t, s->nnodes);
     uint32_t *edge_place = AP_NEW_ARRAY(s->arena, uint32_t, s->edge.len);

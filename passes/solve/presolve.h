@@ -46,6 +46,7 @@ typedef struct ap_pre {
     ap_pre_node *node;
     AP_VEC(ap_pre_edge) edge;
     int64_t *rhs;
+    double *hint; /* per row, of the kernel; NULL */
     int64_t constant;
     bool infeasible, overflow;
     AP_VEC(ap_pre_line) log;

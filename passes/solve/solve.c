@@ -110,7 +110,7 @@ ap_status ap_solve(ap_ctx *ctx, ap_arena *arena, const ap_problem *p, const ap_s
     *out = (ap_solution){.result = AP_SOLVE_NOT_FOUND, .bound = INT64_MIN, .proof = "none"};
     ap_arena scratch;
     ap_arena_init(&scratch, arena->out_of_memory, arena->user);
-    ap_solver s = {.ctx = ctx, .arena = &scratch, .opt = opt};
+    ap_solver s = {.ctx = ctx, .arena = &scratch, .opt = opt, .told_cost = INT64_MAX, .told_bound = INT64_MIN};
     s.effort.work = opt->work > 0 ? opt->work : INT64_MAX;
     s.effort.deadline = opt->time_limit > 0 ? ap_effort_now() + opt->time_limit : 0;
     ap_status status = solve(&s, arena, p, out);

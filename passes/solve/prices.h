@@ -1,0 +1,24 @@
+/* Memory rows as prices: a byte held in row r costs lambda[r] >= 0, and the limit pays lambda[r] * rhs[r] back. For
+ * any prices, the least of cost + price - what is paid back is a bound on the cost of every choice that fits. */
+#ifndef AP_PASSES_SOLVE_PRICES_H
+#define AP_PASSES_SOLVE_PRICES_H
+
+#include "passes/solve/net.h"
+
+typedef struct ap_prices {
+    const ap_net *net;
+    double *lambda; /* per row; unscaled */
+    int64_t *unary; /* node costs with the price of memory, rounded down; laid out like net->cost */
+    __int128 back;  /* what the limit pays back, scaled, rounded up */
+    int64_t *fixed; /* lambda, scaled, times 2^shift */
+    __int128 *prefix;
+    int shift;
+} ap_prices;
+
+ap_prices *ap_prices_create(ap_arena *arena, const ap_net *net);
+/* The rest from lambda. */
+void ap_prices_set(ap_prices *a);
+/* What x holds per row; out_use has one entry more than there are rows. */
+void ap_prices_use(const ap_net *net, const uint32_t *x, int64_t *out_use);
+
+#endif
