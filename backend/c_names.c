@@ -95,6 +95,21 @@ bool ap_emit_affine(const ap_emit *e, ap_text *t, const ap_affine *a)
     return any;
 }
 
+void ap_emit_line(const ap_emit *e, ap_text *t, int depth, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    char *text = ap_arena_alloc(&e->ctx->scratch, (size_t)n + 1);
+    va_start(ap, fmt);
+    vsnprintf(text, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    ap_text_addf(t, "%*s", 4 * depth, "");
+    ap_text_add(t, text);
+    ap_text_add(t, "\n");
+}
+
 void ap_emit_top(const ap_emit *e, ap_text *t, const char *what)
 {
     ap_text_add(t, "/* SPDX-License-Identifier: MIT\n *\n * ");

@@ -704,6 +704,8 @@ static int64_t all_temp_bytes(const ap_nest *n)
 int64_t ap_emit_nest_scratch(const ap_kernel *k)
 {
     int64_t bytes = k->kind == AP_KERNEL_NEST ? all_temp_bytes(&k->nest) : 0;
+    if (ap_emit_has_lanes(k))
+        return ap_emit_lanes_scratch(k);
     return bytes > STACK_BYTES ? bytes : 0;
 }
 
@@ -734,6 +736,10 @@ void ap_emit_nest(const ap_emit *e, ap_text *t, const ap_kernel *k)
 {
     const ap_nest *n = &k->nest;
     nest w = {.e = e, .t = t, .k = k, .n = n, .depth = 1, .inner_count = inner_count(n)};
+    if (ap_emit_has_lanes(k)) {
+        ap_emit_lanes(e, t, k);
+        return;
+    }
     for (int s = 0; s < n->nsections; s++)
         w.has_inner |= n->inner[s];
     analyse(&w);
@@ -750,4 +756,25 @@ void ap_emit_nest(const ap_emit *e, ap_text *t, const ap_kernel *k)
         close_loop(&w);
     if (ap_emit_nest_checks(k))
         ap_text_add(t, "    return 0;\n");
+}
+
+void ap_emit_tile(const ap_emit *e, ap_text *t, const ap_kernel *k)
+{
+    const ap_nest *n = &k->nest;
+    nest w = {.e = e, .t = t, .k = k, .n = n, .depth = 1, .inner_count = 1};
+    analyse(&w);
+    for (int l = 0; l < n->nouter; l++) {
+        const char *from = l == n->nouter - 2 ? "row" : "column";
+        print_level(&w, l, -1);
+        if (l < n->nouter - 2)
+            continue;
+        if (l == n->nouter - 1 && is_parallel(&w, -1, l))
+            print_pragma(&w, -1);
+        indent(&w);
+        ap_text_addf(t, "for (int64_t i%d = %s0; i%d < %s1; i%d++) {\n", l, from, l, from, l);
+        w.depth++;
+    }
+    print_section(&w, 0);
+    for (int l = 0; l < 2; l++)
+        close_loop(&w);
 }

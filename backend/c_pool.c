@@ -25,16 +25,7 @@ typedef struct pool {
     const char *acc;         /* type of what is folded into */
 } pool;
 
-static void line(pool *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void line(pool *w, const char *fmt, ...)
-{
-    char text[256];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    ap_text_addf(w->t, "%*s%s\n", 4 * w->depth, "", text);
-}
+#define line(w, ...) ap_emit_line((w)->e, (w)->t, (w)->depth, __VA_ARGS__)
 
 static void open_block(pool *w, const char *head)
 {
@@ -77,7 +68,7 @@ static void choose_lane(pool *w)
     int best = 0;
     w->lane_loop = w->lane_dim = NO_LANE;
     for (int l = 0; l < p->nloops && p->kind != AP_POOL_ARGMAX; l++) {
-        int score = p->extent[l] < 4 ? 0 : 4 * (p->to[l] == 1) + 2 * (p->from[l] == 1);
+        int score = p->extent[l] < 4 ? 0 : 4 * (p->from[l] == 1) + 2 * (p->to[l] == 1);
         if (score > best) {
             best = score;
             w->lane_loop = l;
@@ -85,7 +76,7 @@ static void choose_lane(pool *w)
     }
     for (int d = 0; d < p->ndims && p->kind != AP_POOL_ARGMAX; d++) {
         const ap_pool_dim *m = &p->dim[d];
-        int score = m->count < 4 ? 0 : 4 * (m->to == 1) + (m->from == 1);
+        int score = m->count < 4 ? 0 : 3 * (m->from == 1) + 2 * (m->to == 1);
         if (score > best) {
             best = score;
             w->lane_dim = d;
@@ -114,8 +105,19 @@ static bool is_never_cut(const ap_pool_dim *m)
 
 static void add_term(ap_text *t, int64_t factor, char name, int number)
 {
-    if (factor)
+    if (factor == 1)
+        ap_text_addf(t, " + %c%d", name, number);
+    else if (factor)
         ap_text_addf(t, " + %" PRId64 "*%c%d", factor, name, number);
+}
+
+/* factor*name, factor > 0 */
+static const char *scaled(const pool *w, int64_t factor, char name, int number)
+{
+    ap_text t;
+    ap_text_init(&t, &w->e->ctx->scratch);
+    add_term(&t, factor, name, number);
+    return ap_text_str(&t) + 3;
 }
 
 static const char *strides_text(const pool *w, bool result)
@@ -134,7 +136,7 @@ static const char *strides_text(const pool *w, bool result)
     }
     if (!result && start)
         ap_text_addf(&t, " - %" PRId64, -start);
-    return ap_text_str(&t);
+    return !t.len ? "0" : ap_text_str(&t)[1] == '-' ? ap_text_str(&t) + 1 : ap_text_str(&t) + 3;
 }
 
 /* An element of x in a register. */
@@ -197,13 +199,28 @@ static void print_cut(pool *w, int d)
         line(w, "const int64_t b%d = 0, e%d = %" PRId64 ";", d, d, v->kernel);
         return;
     }
-    line(w, "const int64_t f%d = %" PRId64 "*o%d - %" PRId64 ", r%d = %" PRId64 " - f%d;", d, v->stride, d, v->lo, d,
-         m->extent + v->dilation - 1, d);
-    line(w, "const int64_t c%d = f%d < 0 ? (%" PRId64 " - f%d) / %" PRId64 " : 0;", d, d, v->dilation - 1, d,
-         v->dilation);
-    line(w, "const int64_t b%d = c%d < %" PRId64 " ? c%d : %" PRId64 ";", d, d, v->kernel, d, v->kernel);
-    line(w, "const int64_t z%d = r%d < %d ? 0 : r%d / %" PRId64 " < %" PRId64 " ? r%d / %" PRId64 " : %" PRId64 ";", d,
-         d, 0, d, v->dilation, v->kernel, d, v->dilation, v->kernel);
+    char first[64], begin[96], rest[96];
+    int64_t far = (m->count - 1) * v->stride - v->lo, reach = (v->kernel - 1) * v->dilation;
+    bool misses = far >= m->extent || v->lo > reach; /* some window has no element at all */
+    snprintf(first, sizeof first, "%s - %" PRId64, scaled(w, v->stride, 'o', d), v->lo);
+    line(w, "const int64_t f%d = %s;", d, first);
+    if (v->dilation == 1)
+        snprintf(begin, sizeof begin, "-f%d", d);
+    else
+        snprintf(begin, sizeof begin, "(%" PRId64 " - f%d) / %" PRId64, v->dilation - 1, d, v->dilation);
+    if (v->dilation == 1)
+        snprintf(rest, sizeof rest, "%" PRId64 " - f%d", m->extent, d);
+    else
+        snprintf(rest, sizeof rest, "(%" PRId64 " - f%d) / %" PRId64, m->extent + v->dilation - 1, d, v->dilation);
+    if (!misses) {
+        line(w, "const int64_t b%d = f%d < 0 ? %s : 0;", d, d, begin);
+        line(w, "const int64_t e%d = f%d < %" PRId64 " ? %" PRId64 " : %s;", d, d, m->extent - reach, v->kernel, rest);
+        return;
+    }
+    line(w, "const int64_t b%d = f%d < %" PRId64 " ? %" PRId64 " : f%d < 0 ? %s : 0;", d, d, -reach, v->kernel, d,
+         begin);
+    line(w, "const int64_t z%d = f%d < %" PRId64 " ? %" PRId64 " : f%d < %" PRId64 " ? %s : 0;", d, d,
+         m->extent - reach, v->kernel, d, m->extent, rest);
     line(w, "const int64_t e%d = z%d > b%d ? z%d : b%d;", d, d, d, d, d);
 }
 
@@ -509,8 +526,8 @@ void ap_emit_pool(const ap_emit *e, ap_text *t, const ap_kernel *k)
         open_block(&w, head);
         opened++;
     }
-    ap_text_addf(t, "%*sconst int64_t xb = 0%s;\n", 4 * w.depth, "", strides_text(&w, false));
-    ap_text_addf(t, "%*sconst int64_t yb = 0%s;\n", 4 * w.depth, "", strides_text(&w, true));
+    ap_text_addf(t, "%*sconst int64_t xb = %s;\n", 4 * w.depth, "", strides_text(&w, false));
+    ap_text_addf(t, "%*sconst int64_t yb = %s;\n", 4 * w.depth, "", strides_text(&w, true));
     print_windows(&w);
     while (opened-- > 0)
         close_block(&w);

@@ -25,6 +25,8 @@ const char *ap_emit_register(ap_dtype t);
 bool ap_emit_affine(const ap_emit *e, ap_text *t, const ap_affine *a);
 /* The name of axis a as a variable. */
 void ap_emit_axis(const ap_emit *e, ap_text *t, int a);
+/* A line, indented by four blanks for each of `depth`. */
+void ap_emit_line(const ap_emit *e, ap_text *t, int depth, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* The comment and licence line at the top of a file. */
 void ap_emit_top(const ap_emit *e, ap_text *t, const char *what);
 ap_status ap_emit_file(const ap_emit *e, const char *file, const ap_text *t);
@@ -51,6 +53,12 @@ void ap_emit_tile(const ap_emit *e, ap_text *t, const ap_kernel *k);
 /* The function that does what follows a product; the arguments `after` and `with` for it. */
 void ap_emit_after(const ap_emit *e, ap_text *t, uint32_t index);
 void ap_emit_after_argument(const ap_emit *e, ap_text *t, const ap_kernel *k);
+/* ---- c_nest_lanes.c ---- */
+/* Nests whose rows lie across memory. Only where has_lanes says so. */
+bool ap_emit_has_lanes(const ap_kernel *k);
+int64_t ap_emit_lanes_scratch(const ap_kernel *k); /* as ap_emit_nest_scratch */
+void ap_emit_lanes(const ap_emit *e, ap_text *t, const ap_kernel *k);
+
 /* ---- c_pool.c ---- */
 void ap_emit_pool(const ap_emit *e, ap_text *t, const ap_kernel *k);
 
