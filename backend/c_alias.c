@@ -73,7 +73,8 @@ static range gemm_range(const ap_kernel *k, const ap_instr *in, uint32_t i, cons
 static range call_range(const ap_emit *e, const ap_kernel *k, const ap_instr *in, uint32_t i, const int32_t *coordinate)
 {
     const ap_ref *ref = &in->ref[i];
-    range r = k->kind == AP_KERNEL_GEMM   ? gemm_range(k, in, i, coordinate)
+    bool product = k->kind == AP_KERNEL_GEMM && i < 3;
+    range r = product                     ? gemm_range(k, in, i, coordinate)
               : k->kind == AP_KERNEL_POOL ? pool_range(k, in, i, coordinate)
                                           : nest_range(k, in, i, coordinate);
     int64_t bytes = ap_dtype_bytes(k->operand[i].dtype), at = ref->offset.base;

@@ -216,16 +216,9 @@ static ap_status emit_item(ap_low *low, uint32_t group)
 
 /* ---- order ---- */
 
-/* Emits what the members read, then the group itself. A group stands where its last member stood, or where one of its
- * values is first needed. */
-ap_status ap_low_emit_group(ap_low *low, uint32_t group)
+static ap_status emit_operands(ap_low *low, uint32_t group)
 {
-    ap_low_group *g = &low->groups.at[group];
-    if (g->emitted || g->into != AP_NONE)
-        return AP_OK;
-    if (g->busy)
-        return ap_low_bug(low, low->items.at[g->members.at[0].item].loc, "kernels wait for each other");
-    g->busy = true;
+    const ap_low_group *g = &low->groups.at[group];
     for (uint32_t i = 0; i < g->members.len; i++) {
         const ap_node_info *n = ap_node_at(low->m, low->items.at[g->members.at[i].item].node);
         for (uint32_t k = 0; k < n->nin; k++) {
@@ -234,8 +227,29 @@ ap_status ap_low_emit_group(ap_low *low, uint32_t group)
                 AP_TRY(ap_low_emit_group(low, ap_low_group_of(low, item)));
         }
     }
+    return AP_OK;
+}
+
+/* Emits what the members read, then the group itself. A group stands where its last member stood, or where one of its
+ * values is first needed. */
+ap_status ap_low_emit_group(ap_low *low, uint32_t group)
+{
+    ap_low_group *g = &low->groups.at[group];
+    if (g->emitted || g->into != AP_NONE || g->followed_by)
+        return AP_OK;
+    if (g->busy)
+        return ap_low_bug(low, low->items.at[g->members.at[0].item].loc, "kernels wait for each other");
+    g->busy = true;
+    if (g->follows)
+        AP_TRY(emit_operands(low, ap_low_group_of(low, g->follows - 1)));
+    AP_TRY(emit_operands(low, group));
     g->busy = false;
     g->emitted = true;
+    bool done = false;
+    if (g->follows)
+        AP_TRY(ap_low_emit_followed(low, group, &done));
+    if (done)
+        return AP_OK;
     return g->nest ? ap_low_emit_nest(low, group) : emit_item(low, group);
 }
 
@@ -265,6 +279,7 @@ ap_status ap_lower_local(ap_ctx *ctx, ap_module *m, const char *name, ap_local *
     AP_TRY(ap_low_flatten(&low));
     AP_TRY(add_ports(&low));
     AP_TRY(ap_low_fuse(&low));
+    ap_low_find_followers(&low);
     AP_TRY(emit_all(&low));
     AP_TRY(ap_low_panels(&low));
     AP_TRY(ap_low_assign_arena(&low));

@@ -89,6 +89,8 @@ typedef struct ap_low_group {
     bool fixed; /* reduces other than trailing factors: nothing may join */
     bool has_inner, emitted, busy;
     uint32_t into; /* merged away: the group that took it, else AP_NONE */
+    /* 1 + the group that follows this product tile by tile; 1 + the product that this group follows. 0: none */
+    uint32_t followed_by, follows;
     uint32_t stamp;
     uint8_t nloops;
     int64_t extent[AP_MAX_LOOPS];
@@ -237,9 +239,21 @@ bool ap_low_group_needs_store(const ap_low *low, uint32_t group, ap_value root);
 /* False when the members need more sections than a nest has. */
 bool ap_low_stages_fit(ap_low *low, const ap_low_group *g);
 ap_status ap_low_emit_nest(ap_low *low, uint32_t group);
+/* The group's nest, which nothing needs when it has no operations; to be finished. */
+ap_status ap_low_build_nest(ap_low *low, uint32_t group, ap_low_nest *nest, ap_low_call *call);
+
+/* ---- local_epilogue.c ---- */
+/* Which groups follow a product: sets followed_by and follows. */
+void ap_low_find_followers(ap_low *low);
+/* A product and the group that follows it as one call; false in out_done: as two, of which this was the first. */
+ap_status ap_low_emit_followed(ap_low *low, uint32_t group, bool *out_done);
 
 /* ---- local_gemm.c, local_exchange.c ---- */
 ap_status ap_low_emit_contract(ap_low *low, const ap_low_item *it);
+/* The product into C at place `c`, followed by the nest, whose loop[f] is that of factor f of C. Not done, and nothing
+ * emitted, where the product is none that a library makes in one step, or the nest cannot be walked by its tiles. */
+ap_status ap_low_emit_product_with(ap_low *low, const ap_low_item *it, const ap_low_place *c, const int8_t *loop,
+                                   ap_low_nest *nest, const ap_low_call *call, bool *out_done);
 /* ---- local_pool.c ---- */
 ap_status ap_low_emit_pool(ap_low *low, const ap_low_item *it);
 

@@ -7,6 +7,8 @@
  * dtypes, outer products, dots) is a loop nest. */
 #include "passes/local.h"
 
+#include "ir/local_text.h"
+
 #include <string.h>
 
 #define MAX_LETTERS (2 * AP_MAX_FACTORS)
@@ -23,6 +25,7 @@ typedef struct chain {
     int64_t extent, a, b, c;
     char kind; /* 'b', 'm', 'n', 'k' */
     ap_int count;
+    uint8_t nletters, letter[MAX_LETTERS]; /* outer ones first */
 } chain;
 
 typedef struct product {
@@ -41,6 +44,7 @@ typedef struct choice {
     int m, n, k;   /* chains, -1: extent 1 */
     bool swapped;  /* m comes from B */
     ap_gemm gemm;
+    int loop[AP_MAX_LOOPS]; /* chains of its loops */
 } choice;
 
 /* ---- letters and chains ---- */
@@ -101,7 +105,7 @@ static void make_chains(product *pr)
     for (int i = 0; i < pr->nletters; i++) {
         const letter *l = &pr->letter[i];
         if (l->extent != 1 || ap_low_varies(&l->count))
-            pr->chain[pr->nchains++] = (chain){l->extent, l->a, l->b, l->c, class_of(l), l->count};
+            pr->chain[pr->nchains++] = (chain){l->extent, l->a, l->b, l->c, class_of(l), l->count, 1, {(uint8_t)i}};
     }
     for (int i = 0; i < pr->nchains; i++) {
         for (int j = 0; j < pr->nchains; j++) {
@@ -112,6 +116,8 @@ static void make_chains(product *pr)
             pr->chain[i].a = pr->chain[j].a;
             pr->chain[i].b = pr->chain[j].b;
             pr->chain[i].c = pr->chain[j].c;
+            for (int k = 0; k < pr->chain[j].nletters; k++)
+                pr->chain[i].letter[pr->chain[i].nletters++] = pr->chain[j].letter[k];
             memmove(&pr->chain[j], &pr->chain[j + 1], (size_t)(pr->nchains - j - 1) * sizeof pr->chain[0]);
             pr->nchains--;
             i = -1;
@@ -225,10 +231,11 @@ static ap_status emit_as_nest(product *pr, ap_low_call *call)
 
 /* ---- as a matrix product ---- */
 
-/* The ints of a call: one for each count. */
+/* The ints of a call: those of what follows, then one for each count. */
+#define MAX_NEST_INTS 16
 typedef struct counts {
     uint32_t n;
-    ap_int at[AP_MAX_LOOPS + 3];
+    ap_int at[AP_MAX_LOOPS + 3 + MAX_NEST_INTS];
 } counts;
 
 static uint32_t add_count(counts *all, const ap_int *count)
@@ -254,31 +261,139 @@ static void add_loop(ap_gemm *g, const chain *c, bool swapped, counts *all)
     g->sum[l] = c->kind == 'k';
 }
 
-static ap_status emit_as_gemm(product *pr, choice *ch, ap_low_call *call)
+/* Fills the loops of ch->gemm; the ints of its counts come behind those that are there. */
+static ap_status finish_gemm(product *pr, choice *ch, counts *all)
 {
     ap_gemm *g = &ch->gemm;
-    counts all = {0};
-    g->turns_m = ch->m < 0 ? 0 : add_count(&all, &pr->chain[ch->m].count);
-    g->turns_n = ch->n < 0 ? 0 : add_count(&all, &pr->chain[ch->n].count);
-    g->turns_k = ch->k < 0 ? 0 : add_count(&all, &pr->chain[ch->k].count);
+    g->turns_m = ch->m < 0 ? 0 : add_count(all, &pr->chain[ch->m].count);
+    g->turns_n = ch->n < 0 ? 0 : add_count(all, &pr->chain[ch->n].count);
+    g->turns_k = ch->k < 0 ? 0 : add_count(all, &pr->chain[ch->k].count);
     for (int summed = 0; summed < 2; summed++) {
         for (int i = 0; i < pr->nchains; i++) {
             if (i == ch->m || i == ch->n || i == ch->k || (pr->chain[i].kind == 'k') != summed)
                 continue;
             if (g->nloops == AP_MAX_LOOPS)
                 return ap_error(pr->low->ctx, pr->it->loc, "product over more than %d dimensions", AP_MAX_LOOPS);
-            add_loop(g, &pr->chain[i], ch->swapped, &all);
+            ch->loop[g->nloops] = i;
+            add_loop(g, &pr->chain[i], ch->swapped, all);
         }
     }
-    ap_kernel k = {.kind = AP_KERNEL_GEMM, .noperands = 3, .nints = all.n, .gemm = *g};
+    return AP_OK;
+}
+
+static void operand_refs(const product *pr, const choice *ch, ap_ref ref[3])
+{
+    ref[0] = pr->place[ch->swapped ? 1 : 0].ref;
+    ref[1] = pr->place[ch->swapped ? 0 : 1].ref;
+    ref[2] = pr->place[2].ref;
+}
+
+static ap_status emit_as_gemm(product *pr, choice *ch, ap_low_call *call)
+{
+    counts all = {0};
+    AP_TRY(finish_gemm(pr, ch, &all));
+    ap_kernel k = {.kind = AP_KERNEL_GEMM, .noperands = 3, .nints = all.n, .gemm = ch->gemm};
     k.operand = AP_NEW_ARRAY(&pr->low->ctx->arena, ap_kernel_operand, 3);
     for (int i = 0; i < 3; i++)
         k.operand[i] = (ap_kernel_operand){.dtype = pr->dtype, .written = i == 2};
     uint32_t kernel;
+    ap_ref ref[3];
     AP_TRY(ap_low_kernel(pr->low, &k, call, &kernel));
-    const ap_ref ref[3] = {pr->place[ch->swapped ? 1 : 0].ref, pr->place[ch->swapped ? 0 : 1].ref, pr->place[2].ref};
+    operand_refs(pr, ch, ref);
     ap_low_call_append(pr->low, kernel, call, 3, ref, all.n, all.at);
     return AP_OK;
+}
+
+/* ---- with what follows ---- */
+
+/* The stride along a chain, given those of the nest's loops; false when its letters do not walk as one. */
+static bool chain_stride(const product *pr, int c, const int8_t *loop, const int64_t *stride, int64_t *out)
+{
+    const chain *ch = c < 0 ? NULL : &pr->chain[c];
+    int64_t step = 0;
+    *out = 0;
+    for (int i = ch ? ch->nletters - 1 : -1; i >= 0; i--) {
+        const letter *l = &pr->letter[ch->letter[i]];
+        int64_t s = stride[loop[l->fc]];
+        if (i == ch->nletters - 1)
+            *out = s;
+        else if (s != step)
+            return false;
+        if (!ap_mul_i64(s, l->extent, &step))
+            return false;
+    }
+    return true;
+}
+
+/* Strides over the product's loops, m and n. */
+static bool tile_strides(const product *pr, const choice *ch, const int8_t *loop, const int64_t *stride,
+                         int64_t out[AP_MAX_LOOPS])
+{
+    int nloops = ch->gemm.nloops;
+    memset(out, 0, AP_MAX_LOOPS * sizeof *out);
+    for (int l = 0; l < nloops; l++)
+        if (!chain_stride(pr, ch->loop[l], loop, stride, &out[l]))
+            return false;
+    return chain_stride(pr, ch->m, loop, stride, &out[nloops]) &&
+           chain_stride(pr, ch->n, loop, stride, &out[nloops + 1]);
+}
+
+/* The nest's operands behind A, B and C; to[i]: where the nest's operand i is now. What lies in C is C itself. */
+static bool add_operands(const product *pr, const choice *ch, const int8_t *loop, const ap_low_nest *nest, ap_kernel *k,
+                         ap_ref *ref, uint8_t *to)
+{
+    for (uint32_t i = 0; i < nest->operands.len; i++) {
+        const ap_low_operand *o = &nest->operands.at[i];
+        ap_kernel_operand *made = &k->operand[k->noperands];
+        *made = (ap_kernel_operand){.dtype = o->dtype, .written = o->written};
+        if (!tile_strides(pr, ch, loop, o->stride, made->stride))
+            return false;
+        bool in_c = o->ref.space == ref[2].space && o->ref.index == ref[2].index;
+        if (in_c && (memcmp(&o->ref, &ref[2], sizeof o->ref) != 0 || o->dtype != pr->dtype ||
+                     memcmp(made->stride, k->operand[2].stride, sizeof made->stride) != 0))
+            return false;
+        to[i] = (uint8_t)(in_c ? 2 : k->noperands);
+        if (in_c)
+            continue;
+        ref[k->noperands++] = o->ref;
+    }
+    return true;
+}
+
+static bool add_sops(const product *pr, const choice *ch, const int8_t *loop, const ap_low_nest *nest,
+                     const uint8_t *to, ap_nest *out)
+{
+    out->nsections = 1;
+    out->nsops = nest->sops.len;
+    out->sop = ap_arena_memdup(&pr->low->ctx->arena, nest->sops.at, nest->sops.len * sizeof *out->sop);
+    for (uint32_t i = 0; i < out->nsops; i++) {
+        ap_sop *s = &out->sop[i];
+        if (s->kind == AP_SOP_LOAD || s->kind == AP_SOP_STORE)
+            s->operand = to[s->operand];
+        if (s->kind == AP_SOP_INDEX && !tile_strides(pr, ch, loop, nest->sops.at[i].loop_stride, s->loop_stride))
+            return false;
+        if (s->section != 0)
+            return false;
+    }
+    return true;
+}
+
+/* A kernel with what follows: false where the nest cannot be walked by tiles. */
+static bool make_followed(const product *pr, const choice *ch, const int8_t *loop, const ap_low_nest *nest,
+                          ap_kernel *k, ap_ref *ref)
+{
+    uint8_t *to = AP_NEW_ARRAY(pr->low->scratch, uint8_t, nest->operands.len);
+    for (int l = 0; l < ch->gemm.nloops; l++)
+        if (ch->gemm.sum[l])
+            return false;
+    k->kind = AP_KERNEL_GEMM;
+    k->gemm = ch->gemm;
+    k->noperands = 3;
+    for (int i = 0; i < 3; i++)
+        k->operand[i] = (ap_kernel_operand){.dtype = pr->dtype, .written = i == 2};
+    operand_refs(pr, ch, ref);
+    ap_local_epilogue_loops(k);
+    return add_operands(pr, ch, loop, nest, k, ref, to) && add_sops(pr, ch, loop, nest, to, &k->nest);
 }
 
 /* ---- operands and result in other layouts ---- */
@@ -388,6 +503,43 @@ static ap_status emit_packed_result(product *pr, ap_value root, ap_low_call *cal
     return ap_low_copy(pr->low, pr->dtype, rv->nfactors, rv->extent, rv->count, &packed, &final, &copy);
 }
 
+static bool is_for_library(const product *pr, const choice *ch)
+{
+    return suits_blas(pr) && ch->score >= SMALL && !(ch->gemm.m == 1 && ch->gemm.n == 1);
+}
+
+ap_status ap_low_emit_product_with(ap_low *low, const ap_low_item *it, const ap_low_place *c, const int8_t *loop,
+                                   ap_low_nest *nest, const ap_low_call *call, bool *out_done)
+{
+    const ap_node_info *n = ap_node_at(low->m, it->node);
+    product pr = {.low = low, .it = it, .dtype = ap_type_dtype(low->ctx, ap_value_type(low->m, n->out[0]))};
+    pr.place[2] = *c;
+    *out_done = false;
+    for (int i = 0; i < 2; i++)
+        AP_TRY(ap_low_place_of(low, n->in[i], &pr.place[i]));
+    read_letters(&pr);
+    read_strides(&pr);
+    make_chains(&pr);
+    choice ch;
+    choose(&pr, &ch);
+    counts all = {.n = nest->ints.len};
+    if (!is_for_library(&pr, &ch) || find_packing(&pr) != 0 || all.n > MAX_NEST_INTS || pr.nchains > AP_MAX_LOOPS - 2)
+        return AP_OK;
+    for (uint32_t i = 0; i < all.n; i++)
+        all.at[i] = nest->ints.at[i];
+    AP_TRY(finish_gemm(&pr, &ch, &all));
+    ap_kernel k = {.nints = all.n};
+    uint32_t kernel, most = 3 + nest->operands.len;
+    k.operand = AP_NEW_ARRAY(&low->ctx->arena, ap_kernel_operand, most);
+    ap_ref *ref = AP_NEW_ARRAY(low->scratch, ap_ref, most);
+    if (!make_followed(&pr, &ch, loop, nest, &k, ref))
+        return AP_OK;
+    AP_TRY(ap_low_kernel(low, &k, call, &kernel));
+    ap_low_call_append(low, kernel, call, k.noperands, ref, all.n, all.at);
+    *out_done = true;
+    return AP_OK;
+}
+
 ap_status ap_low_emit_contract(ap_low *low, const ap_low_item *it)
 {
     const ap_node_info *n = ap_node_at(low->m, it->node);
@@ -414,7 +566,7 @@ ap_status ap_low_emit_contract(ap_low *low, const ap_low_item *it)
     if (packed & 4)
         return emit_packed_result(&pr, root, &call, &ch);
     choose(&pr, &ch);
-    if (!suits_blas(&pr) || ch.score < SMALL || (ch.gemm.m == 1 && ch.gemm.n == 1))
+    if (!is_for_library(&pr, &ch))
         return emit_as_nest(&pr, &call);
     return emit_as_gemm(&pr, &ch, &call);
 }

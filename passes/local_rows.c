@@ -429,17 +429,18 @@ static void describe(rows *r, ap_low_call *call)
     }
 }
 
-ap_status ap_low_emit_nest(ap_low *low, uint32_t group)
+ap_status ap_low_build_nest(ap_low *low, uint32_t group, ap_low_nest *nest, ap_low_call *call)
 {
     const ap_low_group *g = &low->groups.at[group];
     rows r = {.low = low, .g = g, .group = group, .mb = AP_NEW_ARRAY(low->scratch, row_member, g->members.len)};
-    ap_low_call call = {.when = AP_WHEN_ALWAYS};
+    *call = (ap_low_call){.when = AP_WHEN_ALWAYS};
+    ap_low_nest_init(low, nest);
     bool any = false;
     for (uint32_t i = 0; i < g->members.len; i++)
         any = any || ap_low_group_needs_store(low, group, ap_low_result(low, item_of(&r, i)));
     if (!any)
         return AP_OK;
-    AP_TRY(resolve_places(&r, &call));
+    AP_TRY(resolve_places(&r, call));
     ap_low_nest_init(low, &r.nest);
     r.inner_count = 1;
     for (int l = 0; l < g->nloops; l++) {
@@ -454,6 +455,15 @@ ap_status ap_low_emit_nest(ap_low *low, uint32_t group)
         if (g->has_inner)
             inner_section(&r);
     }
-    describe(&r, &call);
-    return ap_low_nest_finish(&r.nest, &call);
+    describe(&r, call);
+    *nest = r.nest;
+    return AP_OK;
+}
+
+ap_status ap_low_emit_nest(ap_low *low, uint32_t group)
+{
+    ap_low_nest nest;
+    ap_low_call call;
+    AP_TRY(ap_low_build_nest(low, group, &nest, &call));
+    return nest.sops.len ? ap_low_nest_finish(&nest, &call) : AP_OK;
 }
