@@ -47,6 +47,13 @@ static void whole_file(void **unused)
     assert_int_equal(c.inside.bytes_per_second, INT64_C(300000000000));
     assert_int_equal(c.between.latency_ps, 10000000);
     assert_int_equal(c.between.bytes_per_second, INT64_C(25000000000));
+    assert_int_equal(c.cost, AP_COST_TIME);
+    static const char alpa[] = "cost: alpa\n" WHOLE, time[] = "cost: time\n" WHOLE;
+    assert_int_equal(ap_cluster_from_text(ctx, "lab.yaml", time, sizeof time - 1, &c), AP_OK);
+    assert_int_equal(c.cost, AP_COST_TIME);
+    assert_int_equal(ap_cluster_from_text(ctx, "lab.yaml", alpa, sizeof alpa - 1, &c), AP_OK);
+    assert_int_equal(c.cost, AP_COST_ALPA);
+    assert_int_equal(c.launch_ps, 0); /* computing is free */
     ap_ctx_release(ctx);
 }
 
@@ -65,6 +72,8 @@ static const refusal refusals[] = {
     {"name: lab\n", "bad.yaml:1|\"groups\"|missing"},
     {WHOLE "extra: 1\n", "bad.yaml:16|\"extra\"|known"},
     {WHOLE "name: again\n", "bad.yaml:16|\"name\"|twice"},
+    {"name: lab\ncost: dear\n", "bad.yaml:2|\"cost\"|neither time nor alpa"},
+    {"name: lab\ncost: [alpa]\n", "bad.yaml:2|\"cost\""},
     {"name: lab\ngroups: []\n", "bad.yaml:2|\"groups\""},
     {"name: lab\ngroups: [{}, {}]\n", "bad.yaml:2|\"groups\"|several"},
     {"name: lab\ngroups: [7]\n", "bad.yaml:2|\"groups[0]\"|mapping"},
