@@ -93,8 +93,10 @@ ap_status ap_emit_header(const ap_emit *e)
     ap_text_add(&t, "/*\n");
     print_ports(e, &t, "Inputs", p->inputs.len, p->inputs.at);
     print_ports(e, &t, "Outputs", p->outputs.len, p->outputs.at);
-    ap_text_addf(&t, " * %d device%s, each with %" PRId64 " bytes of arena and %" PRId64 " of parameters.\n */\n",
-                 p->nranks, p->nranks == 1 ? "" : "s", p->arena_bytes, p->param_bytes);
+    ap_text_addf(&t,
+                 " * %d device%s, each with %" PRId64 " bytes of arena (%" PRId64 " are live at one time) and %" PRId64
+                 " of parameters.\n */\n",
+                 p->nranks, p->nranks == 1 ? "" : "s", p->arena_bytes, p->live_bytes, p->param_bytes);
     print_template(e, &t, "#ifndef @_H\n#define @_H\n\n");
     print_template(e, &t, declarations);
     ap_text_addf(&t, "enum { %s_DEVICES = %d, %s_INPUTS = %u, %s_OUTPUTS = %u };\n", e->opt->name, p->nranks,

@@ -135,10 +135,10 @@ typedef struct ap_topk {
     int64_t n, k, stride[3]; /* of the operands along the row */
 } ap_topk;
 
-/* Convolution, [n,g,c,...] by [g,m,c,...] to [n,g,m,...] as in ir/op/conv.c. Operands: 0 x, 1 weights, 2 the result, then
- * those of the steps. Strides are by dimension in that order. Each of n, g, m, c may have turns as in a nest. The places
- * behind those of g, m and c are there in x, in the result and in whole operands: what is written there is not said,
- * and what x holds behind those of c are finite numbers.
+/* Convolution, [n,g,c,...] by [g,m,c,...] to [n,g,m,...] as in ir/op/conv.c. Operands: 0 x, 1 weights, 2 the result,
+ * then those of the steps. Strides are by dimension in that order. Each of n, g, m, c may have turns as in a nest. The
+ * places behind those of g, m and c are there in x, in the result and in whole operands: what is written there is not
+ * said, and what x holds behind those of c are finite numbers.
  *
  * Steps make the result from the sum, one after the other: pw(r) or pw(r, other), rounded to the type each time.
  * Operand 2 in a step, with the strides of the result, is what lies there before. */
@@ -293,6 +293,7 @@ typedef struct ap_local {
     ap_name axis_name[AP_MAX_AXES];
     int32_t axis_size[AP_MAX_AXES], axis_stride[AP_MAX_AXES]; /* coordinate = rank / stride % size */
     int64_t arena_bytes, param_bytes;                         /* per rank */
+    int64_t live_bytes; /* most that the arena holds at one time, in whole places; 0: not known */
     AP_VEC(ap_port) inputs;
     AP_VEC(ap_port) outputs;
     AP_VEC(ap_local_param) params;

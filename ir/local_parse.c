@@ -389,6 +389,8 @@ static ap_status parse_head(local_parser *lp)
     AP_TRY(ap_lex_expect_word(l, "axes"));
     AP_TRY(parse_head_axes(lp));
     AP_TRY(parse_count(l, "arena", &lp->p->arena_bytes));
+    if (ap_lex_accept_word(l, "live"))
+        AP_TRY(ap_lex_range(l, "live", 0, INT64_MAX, &lp->p->live_bytes));
     return parse_count(l, "params", &lp->p->param_bytes);
 }
 

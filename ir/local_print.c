@@ -206,7 +206,10 @@ static void print_head(const ap_local *p, ap_text *out)
         ap_print_axis(p->ctx, p->axis_name[a], out);
         ap_text_addf(out, "=%" PRId32 " stride %" PRId32, p->axis_size[a], p->axis_stride[a]);
     }
-    ap_text_addf(out, "] arena %" PRId64 " params %" PRId64 "\n", p->arena_bytes, p->param_bytes);
+    ap_text_addf(out, "] arena %" PRId64, p->arena_bytes);
+    if (p->live_bytes)
+        ap_text_addf(out, " live %" PRId64, p->live_bytes);
+    ap_text_addf(out, " params %" PRId64 "\n", p->param_bytes);
 }
 
 void ap_local_print(const ap_local *p, ap_text *out)

@@ -481,6 +481,8 @@ static bool check_head(verifier *v)
         complain(v, "the axes make %" PRId64 " ranks, not %" PRId32, ranks, p->nranks);
     if (p->arena_bytes < 0 || p->param_bytes < 0)
         complain(v, "the arena or the parameter space has a negative size");
+    if (p->live_bytes < 0 || p->live_bytes > p->arena_bytes)
+        complain(v, "the arena holds more than its size");
     return v->status == AP_OK;
 }
 
