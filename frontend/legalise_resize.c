@@ -97,7 +97,7 @@ static void fill_taps(const resize *r, int d, int64_t i, float at, taps *t)
     for (int k = 0; k < t->n; k++) {
         int64_t e = first + k, inside = ap_max_i64(0, ap_min_i64(n - 1, e));
         double w = kernel(r, ((double)at - (double)e) / wide);
-        if ((r->exclude_outside || (r->antialias && wide > 1)) && e != inside)
+        if (r->exclude_outside && e != inside)
             w = 0;
         t->index[i * t->n + k] = inside;
         t->weight[i * t->n + k] = w;

@@ -22,6 +22,7 @@ import sys
 import tarfile
 import tempfile
 
+FROZEN = ["scales", "roi"]  # floats that shapes depend on
 CATEGORIES = ["node", "simple", "pytorch-operator", "pytorch-converted"]
 
 
@@ -94,7 +95,7 @@ def data_sets(path):
 
 
 def freeze(path, to):
-    """A copy of a test in which small integers, and single numbers, are initializers. None: nothing to freeze."""
+    """A copy of a test in which small integers, single numbers and scales are initializers. None: nothing to freeze."""
     try:
         import onnx
         import onnx.numpy_helper as helper
@@ -113,7 +114,7 @@ def freeze(path, to):
         with open(pb, "rb") as f:
             tensor.ParseFromString(f.read())
         array = helper.to_array(tensor)
-        if (array.dtype.kind in "iu" and array.ndim <= 1 and array.size <= 64) or array.ndim == 0:
+        if (array.dtype.kind in "iu" and array.ndim <= 1 and array.size <= 64) or array.ndim == 0 or info.name in FROZEN:
             tensor.name = info.name
             model.graph.initializer.append(tensor)
             frozen.add(info.name)
