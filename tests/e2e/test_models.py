@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "frontend"))
 
-# Decomposed transformers and MLPs exported by others. Data sets differ in batch size, so each is compiled for.
+# Transformers, MLPs and CNNs exported by others. Data sets differ in batch size, so each is compiled for.
 MODELS = [
     "rxn-albert-mlm-op13",
     "vespa-bert2l",
@@ -34,6 +34,13 @@ MODELS = [
     "ort-bert-head",
     "ort-embedlayernorm3",
     "ort-whisper-dec-attn",
+    "basicpitch-nmp",
+    "emx-kws-fp32",
+    "onnxmlir-mnist",
+    "ort-mnist-cntk",
+    "ortext-fastestdet",
+    "rten-mnist-functions",
+    "ultraface-rfb320",
 ]
 
 
