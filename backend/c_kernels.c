@@ -217,7 +217,7 @@ ap_status ap_emit_kernels(ap_emit *e)
         else if (k->kind == AP_KERNEL_POOL)
             ap_emit_pool(e, &t, k);
         else if (k->kind == AP_KERNEL_TOPK)
-            ap_emit_topk(&t, k);
+            ap_emit_rows(&t, k);
         else
             ap_emit_nest(e, &t, k);
         ap_text_add(&t, "}\n");

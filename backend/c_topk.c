@@ -15,7 +15,7 @@ static void print_operand(ap_text *t, const ap_kernel *k, uint32_t i)
     ap_text_addf(t, ", %" PRId64, k->topk.stride[i]);
 }
 
-void ap_emit_topk(ap_text *t, const ap_kernel *k)
+void ap_emit_rows(ap_text *t, const ap_kernel *k)
 {
     const ap_topk *row = &k->topk;
     int depth = 1;

@@ -62,7 +62,7 @@ void ap_emit_lanes(const ap_emit *e, ap_text *t, const ap_kernel *k);
 /* ---- c_pool.c ---- */
 void ap_emit_pool(const ap_emit *e, ap_text *t, const ap_kernel *k);
 
-void ap_emit_topk(ap_text *t, const ap_kernel *k);
+void ap_emit_rows(ap_text *t, const ap_kernel *k);
 /* Name of operand i of a kernel: x0, x1, ... for those that are read, y0, ... for those written; GEMM: a, b, c. */
 void ap_emit_operand(ap_text *t, const ap_kernel *k, uint32_t i);
 ap_status ap_emit_kernels(ap_emit *e);
