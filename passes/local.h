@@ -86,7 +86,7 @@ typedef struct ap_low_member {
 /* Items that become one nest, or one other item. Members with reduced loops are inner, the others row values. */
 typedef struct ap_low_group {
     bool nest;
-    bool fixed; /* reduces other than trailing factors: nothing may join */
+    bool across; /* reduces other than trailing factors: rows lie across memory, and no lookup may join */
     bool has_inner, emitted, busy;
     uint32_t into; /* merged away: the group that took it, else AP_NONE */
     /* 1 + the group that follows this product tile by tile; 1 + the product that this group follows. 0: none */

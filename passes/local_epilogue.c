@@ -11,7 +11,7 @@
 
 static bool is_element_work(const ap_low *low, const ap_low_group *g)
 {
-    if (!g->nest || g->fixed || g->has_inner || g->into != AP_NONE)
+    if (!g->nest || g->across || g->has_inner || g->into != AP_NONE)
         return false;
     for (uint32_t i = 0; i < g->members.len; i++) {
         ap_low_class kind = low->items.at[g->members.at[i].item].kind;

@@ -97,7 +97,7 @@ static void single_nest(ap_low *low, ap_low_group *g, uint32_t item)
         if (reduce && ap_spec_side_find(&n->u.reduce.spec->result, n->u.reduce.spec->operand[0].letter[f]) < 0)
             g->inner[f] = g->has_inner = true;
     }
-    g->fixed = reduce && g->nloops && !g->inner[g->nloops - 1];
+    g->across = reduce && g->nloops && !g->inner[g->nloops - 1];
     ap_vec_push(low->scratch, &g->members, mb);
 }
 
@@ -330,6 +330,7 @@ static bool has_path(ap_low *low, uint32_t from, uint32_t to)
 static ap_low_group joined(ap_low *low, const ap_low_group *p, const ap_low_group *c, pairing *pr)
 {
     ap_low_group g = *p;
+    g.across = p->across || c->across;
     for (int l = 0; l < c->nloops; l++) {
         if (pr->p_of_c[l] < 0) {
             g.extent[g.nloops] = c->extent[l];
@@ -366,11 +367,23 @@ static ap_loc gather_loc(const ap_low *low, const ap_low_group *g)
     return 0;
 }
 
+static bool has_lookup(const ap_low *low, const ap_low_group *g)
+{
+    for (uint32_t i = 0; i < g->members.len; i++) {
+        ap_low_class kind = low->items.at[g->members.at[i].item].kind;
+        if (kind == AP_LOW_GATHER || kind == AP_LOW_INDEX)
+            return true;
+    }
+    return false;
+}
+
 static bool try_join(ap_low *low, uint32_t pi, uint32_t ci)
 {
     ap_low_group *p = &low->groups.at[pi], *c = &low->groups.at[ci];
     pairing pr;
-    if (!p->nest || !c->nest || p->fixed || c->fixed || p->members.len + c->members.len > MAX_MEMBERS)
+    if (!p->nest || !c->nest || p->members.len + c->members.len > MAX_MEMBERS)
+        return false;
+    if ((p->across || c->across) && (has_lookup(low, p) || has_lookup(low, c)))
         return false;
     if (gather_loc(low, p) && gather_loc(low, c) && gather_loc(low, p) != gather_loc(low, c))
         return false;
