@@ -99,6 +99,7 @@ void ap_lower_gemm(ap_legal *l)
 
 typedef struct equation {
     int n; /* operands */
+    ap_value value[16];
     char operand[16][AP_MAX_RANK + 1];
     char result[AP_MAX_RANK + 1];
 } equation;
@@ -136,7 +137,7 @@ static bool parse_term(const char *s, size_t n, int rank, const char *letters, i
             continue;
         }
         bool letter = (s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z');
-        if (!letter || len == AP_MAX_RANK || memchr(out, s[i], (size_t)len))
+        if (!letter || len == AP_MAX_RANK || (rank < 0 && memchr(out, s[i], (size_t)len)))
             return false;
         out[len++] = s[i];
     }
@@ -154,7 +155,8 @@ static void implicit_result(equation *e, const char *letters, int dots)
         char c = (char)letter;
         int times = 0;
         for (int i = 0; i < e->n; i++)
-            times += strchr(e->operand[i], c) != NULL;
+            for (const char *o = e->operand[i]; *o; o++)
+                times += *o == c;
         if (times == 1 && !memchr(letters, c, AP_MAX_RANK) && len < AP_MAX_RANK)
             e->result[len++] = c;
     }
@@ -207,6 +209,44 @@ static void check_letters(ap_legal *l, const equation *e)
             ap_refuse(l, "letter %c of the result is in no operand", *c);
 }
 
+static char unused_letter(const char *letters)
+{
+    char c = 'a';
+    while (strchr(letters, c))
+        c++;
+    return c;
+}
+
+/* A letter that occurs twice in one operand stands for the diagonal: x[.., i, .., i, ..] is gathered at the index i. */
+static void take_diagonals(ap_legal *l, equation *e)
+{
+    for (int i = 0; i < e->n; i++) {
+        char *letters = e->operand[i];
+        for (int q = 1; letters[q] && !l->status; q++) {
+            const char *first = memchr(letters, letters[q], (size_t)q);
+            ap_dims d = ap_dims_of(l, e->value[i]), r = {0}, line = {1, {d.at[q]}};
+            if (!first)
+                continue;
+            char c[2] = {letters[q], 0}, data[AP_MAX_RANK + 1];
+            if (d.at[first - letters] != d.at[q])
+                ap_refuse(l, "letter %s has extents %" PRId64 " and %" PRId64 " in one operand", c,
+                          d.at[first - letters], d.at[q]);
+            strcpy(data, letters);
+            data[q] = unused_letter(letters); /* the indexed one */
+            memmove(letters + q, letters + q + 1, strlen(letters + q));
+            for (int k = 0; k < d.rank; k++)
+                if (k != q)
+                    r.at[r.rank++] = d.at[k];
+            if (ap_dims_count(&d) == 0 || d.at[q] == 1)
+                e->value[i] = ap_emit_reshape(l, e->value[i], &r);
+            else
+                e->value[i] =
+                    ap_emit_gather_letters(l, e->value[i], ap_emit_iota(l, AP_I64, &line, 0), data, c, letters);
+            q--;
+        }
+    }
+}
+
 /* Letters of a product of operands 0..i that later operands or the result still need. */
 static void letters_needed(const equation *e, int i, const char *have, char *out)
 {
@@ -225,7 +265,7 @@ static void letters_needed(const equation *e, int i, const char *have, char *out
 
 static ap_value single_operand(ap_legal *l, const equation *e)
 {
-    ap_value x = ap_in(l, 0);
+    ap_value x = e->value[0];
     char left[AP_MAX_RANK + 1] = {0};
     uint32_t axes = 0;
     int perm[AP_MAX_RANK], n = 0;
@@ -250,13 +290,16 @@ void ap_lower_einsum(ap_legal *l)
         ap_refuse(l, "the equation \"%.200s\" is not understood for these operands", text);
     if (!l->status)
         check_letters(l, &e);
+    for (int i = 0; i < e.n; i++)
+        e.value[i] = ap_in(l, (uint32_t)i);
+    take_diagonals(l, &e);
     if (l->status)
         return;
     if (e.n == 1) {
         ap_set_out(l, 0, single_operand(l, &e));
         return;
     }
-    ap_value v = ap_in(l, 0);
+    ap_value v = e.value[0];
     char have[AP_MAX_RANK + 1], next[AP_MAX_RANK + 1] = {0};
     strcpy(have, e.operand[0]);
     for (int i = 1; i < e.n && !l->status; i++) {
@@ -264,7 +307,7 @@ void ap_lower_einsum(ap_legal *l)
             strcpy(next, e.result);
         else
             letters_needed(&e, i, have, next);
-        v = ap_emit_contract(l, v, ap_in(l, (uint32_t)i), have, e.operand[i], next);
+        v = ap_emit_contract(l, v, e.value[i], have, e.operand[i], next);
         strcpy(have, next);
     }
     ap_set_out(l, 0, v);
