@@ -151,8 +151,27 @@ static ap_status write_problem(const ap_planning *p)
     return ap_file_write(p->ctx, p->opt->problem_path, ap_text_str(&t), t.len);
 }
 
+/* The smaller problem first, when there is one: its solution is one of the whole. */
+static ap_status solve_reduced(ap_planning *p, const ap_solve_options *options, ap_solution *out, bool *out_done)
+{
+    ap_plan_reduced r;
+    int64_t cost;
+    *out_done = false;
+    if (!ap_planning_reduce(p, &r))
+        return AP_OK;
+    AP_TRY(ap_solve(p->ctx, p->arena, &r.problem, options, out));
+    if (out->result != AP_SOLVED)
+        return AP_OK;
+    uint32_t *choice = AP_NEW_ARRAY(p->arena, uint32_t, p->problem.nnodes);
+    ap_planning_expand(p, &r, out->choice, choice);
+    out->choice = choice;
+    *out_done = ap_problem_evaluate(&p->problem, choice, &cost, &out->peak) && cost == out->cost;
+    return AP_OK;
+}
+
 static ap_status solve(ap_planning *p, ap_solution *out)
 {
+    bool done;
     ap_solve_options options;
     ap_solve_defaults(&options);
     options.time_limit = p->opt->time_limit;
@@ -160,7 +179,9 @@ static ap_status solve(ap_planning *p, ap_solution *out)
     if (p->opt->budget > 0)
         options.work = p->opt->budget;
     AP_TRY(write_problem(p));
-    AP_TRY(ap_solve(p->ctx, p->arena, &p->problem, &options, out));
+    AP_TRY(solve_reduced(p, &options, out, &done));
+    if (!done)
+        AP_TRY(ap_solve(p->ctx, p->arena, &p->problem, &options, out));
     if (out->result != AP_SOLVED)
         return no_plan(p, out);
     int64_t cost;

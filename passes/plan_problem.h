@@ -92,6 +92,18 @@ ap_status ap_planning_list(ap_planning *p);
 void ap_planning_price(ap_planning *p);
 void ap_planning_demand(ap_planning *p);
 
+/* Without the variables that the others decide when memory cannot bind (plan_reduce.c); arrays by variable. */
+typedef struct ap_plan_reduced {
+    ap_problem problem;
+    bool *goes;
+    uint32_t *number;      /* in `problem`; AP_NONE: goes */
+    uint32_t *fixed;       /* the label of a free holder that goes */
+    uint32_t *made, *read; /* edges of a holder that goes between its maker and its reader */
+} ap_plan_reduced;
+/* False when memory may bind: the whole problem must be solved. */
+bool ap_planning_reduce(ap_planning *p, ap_plan_reduced *out);
+void ap_planning_expand(const ap_planning *p, const ap_plan_reduced *r, const uint32_t *choice, uint32_t *out);
+
 /* Moves a solution among those of equal cost to fewer bytes. */
 void ap_planning_break_ties(ap_planning *p, uint32_t *choice);
 /* Writes the shardings chosen into all types and inserts reshards; the module is then in state planned. */

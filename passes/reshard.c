@@ -21,14 +21,22 @@ typedef struct reached {
     uint8_t axes;
     int64_t step_cost;
     bool settled;
-    const ap_reshard_path *path; /* NULL until asked for */
 } reached;
+
+/* Many ask for paths: what they need of a state stands together. */
+typedef struct state_slot {
+    ap_sharding at;
+    uint32_t state;              /* index + 1; 0: free */
+    const ap_reshard_path *path; /* NULL until asked for */
+} state_slot;
 
 typedef struct tree {
     ap_dtype dtype;
     ap_shape shape;
     ap_sharding from;
     AP_VEC(reached) states;
+    state_slot *slot; /* open addressing over states, by sharding */
+    uint32_t nslots;
 } tree;
 
 struct ap_resharder {
@@ -38,6 +46,7 @@ struct ap_resharder {
     AP_VEC(tree *) trees;
     uint32_t *slot; /* open addressing over trees: index + 1 */
     uint32_t nslots;
+    tree *last; /* asked for */
 };
 
 ap_resharder *ap_resharder_create(ap_arena *arena, const ap_module *m, const ap_cluster *c)
@@ -83,6 +92,29 @@ static bool is_better(const reached *a, const reached *b)
     return a->steps < b->steps;
 }
 
+/* ---- the states of a tree, by sharding ---- */
+
+/* The slot of a state, or the free one where it would stand. */
+static state_slot *slot_of(const tree *t, ap_sharding s)
+{
+    uint32_t h = s * 2654435761u;
+    for (h = (h ^ h >> 15) & (t->nslots - 1); t->slot[h].state && t->slot[h].at != s;)
+        h = (h + 1) & (t->nslots - 1);
+    return &t->slot[h];
+}
+
+static void add_state(ap_arena *arena, tree *t, const reached *state)
+{
+    ap_vec_push(arena, &t->states, *state);
+    if (2 * t->states.len > t->nslots) {
+        t->nslots = t->nslots ? 2 * t->nslots : 64;
+        t->slot = AP_NEW_ARRAY(arena, state_slot, t->nslots);
+        for (uint32_t i = 0; i + 1 < t->states.len; i++)
+            *slot_of(t, t->states.at[i].at) = (state_slot){.at = t->states.at[i].at, .state = i + 1};
+    }
+    *slot_of(t, state->at) = (state_slot){.at = state->at, .state = t->states.len};
+}
+
 /* Offers a step from the current state; ties keep the one found first. */
 static void offer(search *s, ap_step_kind kind, int axis, const ap_sharding_info *to, int64_t cost, int64_t bytes)
 {
@@ -97,15 +129,14 @@ static void offer(search *s, ap_step_kind kind, int axis, const ap_sharding_info
                     .step_cost = cost};
     if (next.steps > AP_MAX_STEPS)
         return;
-    for (uint32_t i = 0; i < s->t->states.len; i++) {
-        reached *old = &s->t->states.at[i];
-        if (old->at != next.at)
-            continue;
-        if (!old->settled && is_better(&next, old))
-            *old = next;
+    uint32_t known = slot_of(s->t, next.at)->state;
+    if (!known) {
+        add_state(s->r->arena, s->t, &next);
         return;
     }
-    ap_vec_push(s->r->arena, &s->t->states, next);
+    reached *old = &s->t->states.at[known - 1];
+    if (!old->settled && is_better(&next, old))
+        *old = next;
 }
 
 static void offer_unused(search *s, int a)
@@ -186,7 +217,7 @@ static void grow_tree(ap_resharder *r, tree *t)
 {
     search s = {.r = r, .t = t, .shape = ap_shape_get(r->m->ctx, t->shape)};
     s.mesh = &r->m->meshes.at[ap_sharding_get(r->m->ctx, t->from)->mesh];
-    ap_vec_push(r->arena, &t->states, (reached){.at = t->from, .from = -1});
+    add_state(r->arena, t, &(reached){.at = t->from, .from = -1});
     for (;;) {
         uint32_t best = AP_NONE;
         for (uint32_t i = 0; i < t->states.len; i++)
@@ -221,13 +252,20 @@ static void rehash(ap_resharder *r)
     }
 }
 
+static bool is_of(const tree *t, ap_dtype dtype, ap_shape shape, ap_sharding from)
+{
+    return t->from == from && t->shape == shape && t->dtype == dtype;
+}
+
 static tree *find_tree(ap_resharder *r, ap_dtype dtype, ap_shape shape, ap_sharding from)
 {
+    if (r->last && is_of(r->last, dtype, shape, from))
+        return r->last;
     uint32_t h = hash(dtype, shape, from) & (r->nslots - 1);
     for (; r->slot[h]; h = (h + 1) & (r->nslots - 1)) {
         tree *t = r->trees.at[r->slot[h] - 1];
-        if (t->dtype == dtype && t->shape == shape && t->from == from)
-            return t;
+        if (is_of(t, dtype, shape, from))
+            return r->last = t;
     }
     tree *t = AP_NEW(r->arena, tree);
     t->dtype = dtype;
@@ -238,7 +276,7 @@ static tree *find_tree(ap_resharder *r, ap_dtype dtype, ap_shape shape, ap_shard
     r->slot[h] = r->trees.len;
     if (2 * r->trees.len > r->nslots)
         rehash(r);
-    return t;
+    return r->last = t;
 }
 
 /* What the path holds in memory: a slice lies in the buffer that it is taken from. */
@@ -296,14 +334,11 @@ bool ap_reshard_find(ap_resharder *r, ap_dtype dtype, ap_shape shape, ap_shardin
                      const ap_reshard_path **out)
 {
     tree *t = find_tree(r, dtype, shape, from);
-    for (uint32_t i = 0; i < t->states.len; i++) {
-        reached *s = &t->states.at[i];
-        if (s->at != to)
-            continue;
-        if (!s->path)
-            s->path = make_path(r, t, s);
-        *out = s->path;
-        return true;
-    }
-    return false;
+    state_slot *s = slot_of(t, to);
+    if (!s->state)
+        return false;
+    if (!s->path)
+        s->path = make_path(r, t, &t->states.at[s->state - 1]);
+    *out = s->path;
+    return true;
 }

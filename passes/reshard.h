@@ -26,11 +26,11 @@ typedef struct ap_step {
 #define AP_MAX_STEPS 8
 typedef struct ap_reshard_path {
     int nsteps; /* 0: equal shardings */
-    ap_step step[AP_MAX_STEPS];
+    bool view;  /* no step copies: the result lies in the source's buffer */
     int64_t cost;
-    bool view;         /* no step copies: the result lies in the source's buffer */
     int64_t held;      /* aligned bytes of the buffer behind the result; 0 if view */
     int64_t transient; /* most bytes held at once on the way, source not counted; 0 if view */
+    ap_step step[AP_MAX_STEPS];
 } ap_reshard_path;
 
 typedef struct ap_resharder ap_resharder; /* memoises by (dtype, shape, from, to) */
