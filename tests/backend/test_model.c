@@ -243,7 +243,7 @@ static void compiler_fails(void **state)
     snprintf(include, sizeof include, "%s/../include", b.bin);
     snprintf(path, sizeof path, "%s/main.c", b.dir);
     check(b.ctx, ap_file_write(b.ctx, path, "int main(void) { return nonsense; }\n", 36));
-    ap_backend_toolchain tools = {include, include, NULL};
+    ap_backend_toolchain tools = {.include_dir = include, .lib_dir = include};
     uint32_t before = b.ctx->diags.len;
     assert_int_equal(ap_backend_c_build(b.ctx, b.dir, "emb", &tools), AP_ERR_ENV);
     assert_int_equal(b.ctx->diags.len, before + 1);
@@ -261,11 +261,11 @@ static void bad_names_are_refused(void **state)
     (void)state;
     ap_ctx *ctx = ap_ctx_create();
     ap_local *p = parse_local(ctx, program);
-    ap_backend_options options = {"/tmp", "a-b", ""};
+    ap_backend_options options = {.dir = "/tmp", .name = "a-b", .header = ""};
     assert_int_equal(ap_backend_c_emit(ctx, p, &options), AP_ERR_USAGE);
     options.name = "1a";
     assert_int_equal(ap_backend_c_emit(ctx, p, &options), AP_ERR_USAGE);
-    options = (ap_backend_options){"/nonexistent/folder", "a", ""};
+    options = (ap_backend_options){.dir = "/nonexistent/folder", .name = "a", .header = ""};
     assert_int_equal(ap_backend_c_emit(ctx, p, &options), AP_ERR_ENV);
     ap_ctx_release(ctx);
 }
