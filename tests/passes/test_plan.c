@@ -519,6 +519,49 @@ static void optimum_is_brute_force(void **unused)
     assert_true(checked >= 20);
 }
 
+/* Without the variables that others decide, the optimum is the same, and its solution is one of the whole problem. */
+static void reduced_optimum_is_that_of_the_whole(void **unused)
+{
+    (void)unused;
+    uint64_t state = 23;
+    uint32_t whole = 0, left = 0;
+    for (int round = 0; round < 60; round++) {
+        ap_ctx *ctx = ap_ctx_create();
+        bool has_view;
+        const char *text = make_module(ctx, &state, 4 + round % 8, round % 2, &has_view);
+        static const int32_t twos[] = {2, 2, 2};
+        ap_plan_options opt = {.mesh = mesh_of(ctx, 1 + round % 3, twos)};
+        tiny_cluster(ap_mesh_size(&opt.mesh), &opt.cluster);
+        opt.split_force = round % 4 == 3;
+        if (round % 5 == 0)
+            pin_something(ctx, text, &opt, &state);
+        ap_planning p;
+        ap_plan_reduced r;
+        ap_solution a, b;
+        ap_solve_options options;
+        ap_solve_defaults(&options);
+        build(ctx, module_of(ctx, text), &opt, &p);
+        assert_true(ap_planning_reduce(&p, &r));
+        assert_ok(ctx, ap_solve(ctx, &ctx->arena, &p.problem, &options, &a));
+        assert_ok(ctx, ap_solve(ctx, &ctx->arena, &r.problem, &options, &b));
+        assert_int_equal(a.result, AP_SOLVED);
+        assert_int_equal(b.result, AP_SOLVED);
+        assert_int_equal(a.cost, a.bound);
+        assert_int_equal(b.cost, a.cost);
+        uint32_t *choice = AP_NEW_ARRAY(&ctx->arena, uint32_t, p.problem.nnodes);
+        int64_t cost, peak;
+        ap_planning_expand(&p, &r, b.choice, choice);
+        assert_true(ap_problem_evaluate(&p.problem, choice, &cost, &peak));
+        assert_int_equal(cost, b.cost);
+        whole += p.problem.nnodes;
+        left += r.problem.nnodes;
+        p.problem.limit = 1; /* now it may bind */
+        assert_false(ap_planning_reduce(&p, &r));
+        ap_ctx_release(ctx);
+    }
+    assert_true(left < whole * 3 / 4);
+}
+
 /* Long rows, few of them: the planner splits a softmax inside when that is cheaper than to gather the row, and when it
  * is told to split and has nothing else to split. */
 static void cut_where_it_pays(void **unused)
@@ -777,6 +820,7 @@ int main(void)
         cmocka_unit_test(cut_composites_tell_the_truth),
         cmocka_unit_test(cut_by_hand),
         cmocka_unit_test(optimum_is_brute_force),
+        cmocka_unit_test(reduced_optimum_is_that_of_the_whole),
         cmocka_unit_test(cut_where_it_pays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
