@@ -5,8 +5,9 @@
 ap_atom ap_atoms_make(ap_atoms *a, int64_t extent)
 {
     ap_atom id = a->at.len;
-    ap_vec_push(a->arena, &a->at,
-                (ap_atom_info){.extent = extent, .same = id, .child = {AP_NONE, AP_NONE}, .frozen = extent < 2});
+    ap_atom_info atom = {.extent = extent, .same = id, .next = id, .parent = AP_NONE, .frozen = extent < 2};
+    atom.child[0] = atom.child[1] = AP_NONE;
+    ap_vec_push(a->arena, &a->at, atom);
     return id;
 }
 
@@ -73,6 +74,7 @@ static bool cut(ap_atoms *a, ap_atom x, int64_t minor)
     if (a->at.at[x].frozen || minor <= 1 || minor >= extent || extent % minor != 0)
         return false;
     ap_atom hi = ap_atoms_make(a, extent / minor), lo = ap_atoms_make(a, minor);
+    a->at.at[hi].parent = a->at.at[lo].parent = x;
     ap_atom_info *i = change(a, x);
     i->child[0] = hi;
     i->child[1] = lo;
@@ -91,7 +93,11 @@ static void join(ap_atoms *a, ap_atom x, ap_atom y)
     }
     if (a->at.at[y].frozen && !a->at.at[x].frozen)
         change(a, x)->frozen = true;
-    change(a, y)->same = x;
+    ap_atom_info *first = change(a, x), *second = change(a, y);
+    ap_atom next = first->next;
+    first->next = second->next; /* two rings become one */
+    second->next = next;
+    second->same = x;
 }
 
 /* Walks both runs from the minor end; each step joins two equal leaves or cuts the larger. The runs are expanded anew

@@ -14,6 +14,8 @@ typedef uint32_t ap_atom; /* AP_NONE for none */
 typedef struct ap_atom_info {
     int64_t extent;
     ap_atom same;     /* union-find: itself when root */
+    ap_atom next;     /* ring of all atoms that are one with it */
+    ap_atom parent;   /* whose child it is, or AP_NONE */
     ap_atom child[2]; /* major, minor; AP_NONE while uncut */
     bool frozen;      /* must stay one factor */
 } ap_atom_info;

@@ -16,13 +16,30 @@ typedef struct steps {
     ap_module *m;
     ap_resharder *resharder;
     AP_VEC(ap_node) order;
+    uint32_t nvalues;  /* of the module as it came */
+    ap_value *instead; /* [value]: who takes its uses, AP_NONE without */
 } steps;
+
+static ap_value resolve(const steps *s, ap_value v)
+{
+    while (v < s->nvalues && s->instead[v] != AP_NONE)
+        v = s->instead[v];
+    return v;
+}
+
+/* All uses at once, when everything is written. */
+static void replace_uses(const steps *s)
+{
+    for (ap_node n = 0; n < s->m->nodes.len; n++)
+        for (uint32_t k = 0; k < s->m->nodes.at[n].nin; k++)
+            s->m->nodes.at[n].in[k] = resolve(s, s->m->nodes.at[n].in[k]);
+}
 
 /* The last step takes over the result of the reshard, name and uses included. */
 static ap_status write_steps(steps *s, ap_node n)
 {
     ap_module *m = s->m;
-    ap_value v = ap_node_at(m, n)->in[0], result = ap_node_at(m, n)->out[0];
+    ap_value v = resolve(s, ap_node_at(m, n)->in[0]), result = ap_node_at(m, n)->out[0];
     ap_loc loc = ap_node_at(m, n)->loc;
     ap_type_info from = ap_type_get(s->ctx, ap_value_type(m, v)), to = ap_type_get(s->ctx, ap_value_type(m, result));
     const ap_reshard_path *path;
@@ -39,7 +56,7 @@ static ap_status write_steps(steps *s, ap_node n)
         ap_value_at(m, v)->name = ap_value_at(m, result)->name;
         ap_value_at(m, result)->name = 0;
     }
-    ap_module_replace_uses(m, result, v);
+    s->instead[result] = v;
     ap_node_at(m, n)->block = AP_NONE;
     return AP_OK;
 }
@@ -73,12 +90,12 @@ static ap_status write_pieces(steps *s, ap_node n)
     AP_TRY(write_nodes(s, body));
     ap_node yield = ap_block_at(m, body)->nodes.at[ap_block_at(m, body)->nodes.len - 1];
     for (uint32_t k = 0; k < ap_node_at(m, n)->nout; k++) {
-        ap_value result = ap_node_at(m, n)->out[k], v = ap_node_at(m, yield)->in[k];
+        ap_value result = ap_node_at(m, n)->out[k], v = resolve(s, ap_node_at(m, yield)->in[k]);
         if (ap_value_at(m, v)->kind == AP_VALUE_RESULT && ap_value_at(m, v)->name == 0) {
             ap_value_at(m, v)->name = ap_value_at(m, result)->name;
             ap_value_at(m, result)->name = 0;
         }
-        ap_module_replace_uses(m, result, v);
+        s->instead[result] = v;
     }
     ap_node_at(m, yield)->block = AP_NONE;
     ap_node_at(m, n)->block = AP_NONE;
@@ -115,9 +132,13 @@ static ap_status write_block(steps *s, ap_block block)
 
 ap_status ap_explicit_run(ap_ctx *ctx, ap_module *m, const ap_cluster *c)
 {
-    steps s = {.ctx = ctx, .m = m, .resharder = ap_resharder_create(&ctx->scratch, m, c)};
+    steps s = {.ctx = ctx, .m = m, .resharder = ap_resharder_create(&ctx->scratch, m, c), .nvalues = m->values.len};
+    s.instead = AP_NEW_ARRAY(&ctx->scratch, ap_value, m->values.len);
+    for (ap_value v = 0; v < m->values.len; v++)
+        s.instead[v] = AP_NONE;
     for (uint32_t f = 0; f < m->funcs.len; f++)
         AP_TRY(write_block(&s, m->funcs.at[f].body));
+    replace_uses(&s);
     m->state = AP_STATE_EXPLICIT;
     return AP_OK;
 }

@@ -347,20 +347,41 @@ static bool try_concat(ap_refine *r, const ap_node_info *n)
     return true;
 }
 
-static bool within_limits(const ap_refine *r)
+static bool value_fits(const ap_refine *r, ap_value v)
 {
-    for (ap_value v = 0; v < r->m->values.len; v++) {
-        if (!r->dim[v])
-            continue;
-        int total = 0, rank = ap_value_shape(r->m, v)->rank;
-        for (int d = 0; d < rank; d++) {
-            ap_atom_seq s = {0};
-            if (r->dim[v][d] != AP_NONE && !ap_atoms_leaves(&r->atoms, r->dim[v][d], &s))
-                return false;
-            total += s.n;
-            if (s.n > AP_MAX_DIM_FACTORS || total > AP_MAX_FACTORS)
-                return false;
-        }
+    int total = 0, rank = ap_value_shape(r->m, v)->rank;
+    for (int d = 0; d < rank; d++) {
+        ap_atom_seq s = {0};
+        if (r->dim[v][d] != AP_NONE && !ap_atoms_leaves(&r->atoms, r->dim[v][d], &s))
+            return false;
+        total += s.n;
+        if (s.n > AP_MAX_DIM_FACTORS || total > AP_MAX_FACTORS)
+            return false;
+    }
+    return true;
+}
+
+/* The values that have this atom, or one that it is a part of. */
+static bool class_fits(const ap_refine *r, ap_atom x)
+{
+    ap_atom i = x;
+    do {
+        const ap_atom_info *a = &r->atoms.at.at[i];
+        if (a->parent != AP_NONE ? !class_fits(r, a->parent) : !value_fits(r, r->owner.at[i]))
+            return false;
+        i = a->next;
+    } while (i != x);
+    return true;
+}
+
+/* Have the values whose dimensions were cut since `mark` few enough factors? */
+static bool within_limits(const ap_refine *r, uint32_t mark)
+{
+    for (uint32_t i = mark; i < r->atoms.log.len; i++) {
+        const ap_atom_undo *u = &r->atoms.log.at[i];
+        bool cut = u->before.child[0] == AP_NONE && r->atoms.at.at[u->atom].child[0] != AP_NONE;
+        if (cut && !class_fits(r, u->atom))
+            return false;
     }
     return true;
 }
@@ -374,7 +395,7 @@ static bool request_cuts(ap_refine *r, ap_node id)
         return true;
     uint32_t mark = ap_atoms_mark(&r->atoms);
     bool ok = n->op == AP_OP_RESHAPE ? try_reshape(r, n) : n->op == AP_OP_SLICE ? try_slice(r, n) : try_concat(r, n);
-    if (ok && (ap_atoms_mark(&r->atoms) == mark || within_limits(r)))
+    if (ok && (ap_atoms_mark(&r->atoms) == mark || within_limits(r, mark)))
         return true;
     ap_atoms_rollback(&r->atoms, mark);
     r->whole[id] = true;
@@ -397,13 +418,19 @@ static void list_nodes(ap_refine *r, ap_block b)
 static void start_over(ap_refine *r)
 {
     r->atoms = (ap_atoms){.arena = r->arena};
+    r->owner.len = 0;
     for (ap_value v = 0; v < r->m->values.len; v++) {
         const ap_shape_info *s = ap_value_shape(r->m, v);
         if (!ap_value_type(r->m, v))
             continue;
         r->dim[v] = AP_NEW_ARRAY(r->arena, ap_atom, s->rank + 1);
-        for (int d = 0; d < s->rank; d++)
-            r->dim[v][d] = s->first[d] == s->first[d + 1] ? AP_NONE : ap_atoms_make(&r->atoms, s->logical[s->first[d]]);
+        for (int d = 0; d < s->rank; d++) {
+            r->dim[v][d] = AP_NONE;
+            if (s->first[d] == s->first[d + 1])
+                continue;
+            r->dim[v][d] = ap_atoms_make(&r->atoms, s->logical[s->first[d]]);
+            ap_vec_push(r->arena, &r->owner, v);
+        }
     }
     for (uint32_t i = 0; i < r->order.len; i++)
         unify_node(r, r->order.at[i]);

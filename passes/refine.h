@@ -9,9 +9,10 @@ typedef struct ap_refine {
     ap_module *m;
     ap_arena *arena;
     ap_atoms atoms;
-    ap_atom **dim;         /* [value][dimension]: its atom, AP_NONE for extent 1; NULL for values without type */
-    bool *whole;           /* [node]: no cuts at this one */
-    AP_VEC(ap_node) order; /* all nodes, bodies after their owner */
+    ap_atom **dim;          /* [value][dimension]: its atom, AP_NONE for extent 1; NULL for values without type */
+    AP_VEC(ap_value) owner; /* [atom]: the value whose dimension it was made for; parts of atoms are not in it */
+    bool *whole;            /* [node]: no cuts at this one */
+    AP_VEC(ap_node) order;  /* all nodes, bodies after their owner */
 } ap_refine;
 
 /* Rewrites types and attributes by the leaves of the atoms; reshapes that became correspondences turn into views. */

@@ -18,17 +18,26 @@
 #define MAX_OPERANDS 16
 #define MAX_MEMBERS 64
 
+/* A node that reads a value, and the next one that does. */
+typedef struct row_user {
+    ap_node node;
+    uint32_t next;
+} row_user;
+
 typedef struct rows {
     ap_module *m;
     ap_block block;
-    uint32_t *uses;      /* [value] */
+    uint32_t *position; /* [node] of the block: where it stands; AP_NONE for others */
+    uint32_t *uses;     /* [value] */
+    uint32_t *users;    /* [value]: the first of its list, or AP_NONE */
+    AP_VEC(row_user) user;
     uint32_t *uses_here; /* [value]: by members of the growing cluster */
     bool *excluded;      /* [node] */
     bool *member;        /* [node] of the growing cluster */
     ap_shape space;      /* D */
     uint32_t reduced;    /* R: bit per dimension */
     uint32_t nmembers;
-    ap_node list[MAX_MEMBERS]; /* of members */
+    ap_node list[MAX_MEMBERS]; /* of members; by position once the cluster is complete */
 } rows;
 
 static const ap_node_info *producer(const rows *r, ap_value v, ap_node *out)
@@ -125,23 +134,49 @@ static void add_member(rows *r, ap_node id)
         r->uses_here[n->in[i]]++;
 }
 
+/* The last node before position `end` that makes an operand of a member and is none itself; or AP_NONE. */
+static uint32_t find_candidate(const rows *r, uint32_t end)
+{
+    uint32_t best = AP_NONE;
+    for (uint32_t i = 0; i < r->nmembers; i++) {
+        const ap_node_info *n = ap_node_at(r->m, r->list[i]);
+        for (uint32_t k = 0; k < n->nin; k++) {
+            ap_node id;
+            if (!producer(r, n->in[k], &id) || r->member[id] || r->position[id] >= end)
+                continue;
+            if (best == AP_NONE || r->position[id] > best)
+                best = r->position[id];
+        }
+    }
+    return best;
+}
+
 /* One round over the block, backwards; true if the cluster grew. */
 static bool grow(rows *r, uint32_t last)
 {
     const ap_block_info *block = ap_block_at(r->m, r->block);
     bool grew = false;
-    for (uint32_t i = last + 1; i-- > 0 && r->nmembers < MAX_MEMBERS;) {
+    for (uint32_t i = last; r->nmembers < MAX_MEMBERS && (i = find_candidate(r, i)) != AP_NONE;) {
         ap_node id = block->nodes.at[i];
         const ap_node_info *n = ap_node_at(r->m, id);
-        if (r->member[id] || r->excluded[id] || n->nout != 1)
-            continue;
         ap_value v = n->out[0];
-        if (r->uses_here[v] == 0 || r->uses_here[v] != r->uses[v] || !fits(r, n))
+        if (r->excluded[id] || n->nout != 1 || r->uses_here[v] != r->uses[v] || !fits(r, n))
             continue;
         add_member(r, id);
         grew = true;
     }
     return grew;
+}
+
+static void sort_members(rows *r)
+{
+    for (uint32_t i = 1; i < r->nmembers; i++) {
+        ap_node id = r->list[i];
+        uint32_t j = i;
+        for (; j > 0 && r->position[r->list[j - 1]] > r->position[id]; j--)
+            r->list[j] = r->list[j - 1];
+        r->list[j] = id;
+    }
 }
 
 /* ---- which nodes stay outside ---- */
@@ -236,13 +271,11 @@ static void exclude_first_joints(rows *r)
 
 /* ---- making the composite ---- */
 
-static const char *name_of(const rows *r, uint32_t last)
+static const char *name_of(const rows *r)
 {
     bool has[AP_OP_COUNT] = {false};
-    const ap_block_info *block = ap_block_at(r->m, r->block);
-    for (uint32_t i = 0; i <= last; i++)
-        if (r->member[block->nodes.at[i]])
-            has[ap_node_at(r->m, block->nodes.at[i])->op] = true;
+    for (uint32_t i = 0; i < r->nmembers; i++)
+        has[ap_node_at(r->m, r->list[i])->op] = true;
     bool reduces = has[AP_OP_REDUCE];
     if (reduces && has[AP_OP_EXP] && has[AP_OP_DIV])
         return "softmax";
@@ -256,13 +289,12 @@ static const char *name_of(const rows *r, uint32_t last)
 }
 
 /* Operands: what members read from outside, first use first; scalar constants move in. */
-static uint32_t list_operands(const rows *r, uint32_t last, ap_value out[MAX_OPERANDS])
+static uint32_t list_operands(const rows *r, ap_value out[MAX_OPERANDS])
 {
-    const ap_block_info *block = ap_block_at(r->m, r->block);
     uint32_t n = 0;
-    for (uint32_t i = 0; i <= last; i++) {
-        const ap_node_info *node = ap_node_at(r->m, block->nodes.at[i]);
-        for (uint32_t k = 0; r->member[block->nodes.at[i]] && k < node->nin; k++) {
+    for (uint32_t i = 0; i < r->nmembers; i++) {
+        const ap_node_info *node = ap_node_at(r->m, r->list[i]);
+        for (uint32_t k = 0; k < node->nin; k++) {
             ap_node id = AP_NONE;
             ap_value v = node->in[k];
             bool inside = producer(r, v, &id) && r->member[id];
@@ -292,40 +324,32 @@ static void move_constants(rows *r, ap_node member, ap_block body)
         ap_value_at(m, ap_node_at(m, copy)->out[0])->type = ap_value_type(m, v);
         ap_block_append(m, body, copy);
         ap_node_at(m, member)->in[k] = ap_node_at(m, copy)->out[0];
+        r->position[copy] = AP_NONE;
+        r->uses[v]--;
+        r->uses[ap_node_at(m, copy)->out[0]] = 1;
     }
 }
 
-static void make_composite(rows *r, uint32_t last)
+static void add_user(rows *r, ap_value v, ap_node id)
 {
-    ap_module *m = r->m;
-    ap_value operand[MAX_OPERANDS];
-    uint32_t nin = list_operands(r, last, operand);
-    ap_node tail = ap_block_at(m, r->block)->nodes.at[last];
-    ap_value inner = ap_node_at(m, tail)->out[0];
-    ap_node comp = ap_module_add_node(m, AP_OP_COMPOSITE, nin, operand, 1, ap_node_at(m, tail)->loc);
-    ap_value outer = ap_node_at(m, comp)->out[0];
-    ap_node_at(m, comp)->u.composite = ap_name_make(m->ctx, name_of(r, last));
-    ap_module_replace_uses(m, inner, outer); /* no member reads the tail */
-    ap_value_at(m, outer)->type = ap_value_type(m, inner);
-    ap_value_at(m, outer)->name = ap_value_at(m, inner)->name;
-    ap_value_at(m, inner)->name = 0;
-    ap_block body = ap_module_add_block(m, ap_block_at(m, r->block)->func, comp);
-    ap_node_at(m, comp)->body = body;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < ap_block_at(m, r->block)->nodes.len; i++) {
-        ap_node id = ap_block_at(m, r->block)->nodes.at[i];
-        if (i <= last && r->member[id]) {
-            move_constants(r, id, body);
-            ap_block_append(m, body, id);
-            id = i == last ? comp : AP_NONE;
-        }
-        if (id != AP_NONE)
-            ap_block_at(m, r->block)->nodes.at[kept++] = id;
+    row_user u = {.node = id, .next = r->users[v]};
+    r->users[v] = r->user.len;
+    ap_vec_push(&r->m->ctx->scratch, &r->user, u);
+}
+
+/* Who read `from` reads `to`. */
+static void replace_uses(rows *r, ap_value from, ap_value to)
+{
+    for (uint32_t u = r->users[from]; u != AP_NONE; u = r->user.at[u].next) {
+        ap_node_info *n = ap_node_at(r->m, r->user.at[u].node);
+        for (uint32_t k = 0; k < n->nin; k++)
+            if (n->in[k] == from)
+                n->in[k] = to;
     }
-    ap_block_at(m, r->block)->nodes.len = kept;
-    ap_node_at(m, comp)->block = r->block;
-    ap_node yield = ap_module_add_node(m, AP_OP_YIELD, 1, &inner, 0, 0);
-    ap_block_append(m, body, yield);
+    r->users[to] = r->users[from];
+    r->users[from] = AP_NONE;
+    r->uses[to] = r->uses[from];
+    r->uses[from] = 0;
 }
 
 static void forget_members(rows *r)
@@ -336,60 +360,119 @@ static void forget_members(rows *r)
         for (uint32_t k = 0; k < n->nin; k++)
             r->uses_here[n->in[k]] = 0;
     }
-    r->nmembers = 0;
 }
 
-/* Grows a cluster that ends at position `last`; true if it became a composite. */
-static bool try_cluster(rows *r, uint32_t last)
+/* The members leave the block for the body; the composite stands where the last of them stood. */
+static void fill_body(rows *r, uint32_t last, ap_node comp, ap_value inner)
+{
+    ap_module *m = r->m;
+    ap_block body = ap_module_add_block(m, ap_block_at(m, r->block)->func, comp);
+    ap_node_at(m, comp)->body = body;
+    ap_node_at(m, comp)->block = r->block;
+    for (uint32_t i = 0; i < r->nmembers; i++) {
+        ap_node id = r->list[i];
+        move_constants(r, id, body);
+        ap_block_append(m, body, id);
+        ap_block_at(m, r->block)->nodes.at[r->position[id]] = AP_NONE;
+        r->position[id] = AP_NONE;
+    }
+    ap_block_at(m, r->block)->nodes.at[last] = comp;
+    r->position[comp] = last;
+    ap_node yield = ap_module_add_node(m, AP_OP_YIELD, 1, &inner, 0, 0);
+    ap_block_append(m, body, yield);
+    r->position[yield] = AP_NONE;
+    r->uses[inner] = 1;
+}
+
+static void make_composite(rows *r, uint32_t last, uint32_t nin, const ap_value *operand)
+{
+    ap_module *m = r->m;
+    ap_node tail = ap_block_at(m, r->block)->nodes.at[last];
+    ap_value inner = ap_node_at(m, tail)->out[0];
+    ap_node comp = ap_module_add_node(m, AP_OP_COMPOSITE, nin, operand, 1, ap_node_at(m, tail)->loc);
+    ap_value outer = ap_node_at(m, comp)->out[0];
+    ap_node_at(m, comp)->u.composite = ap_name_make(m->ctx, name_of(r));
+    replace_uses(r, inner, outer); /* no member reads the tail */
+    ap_value_at(m, outer)->type = ap_value_type(m, inner);
+    ap_value_at(m, outer)->name = ap_value_at(m, inner)->name;
+    ap_value_at(m, inner)->name = 0;
+    for (uint32_t k = 0; k < nin; k++) {
+        add_user(r, operand[k], comp);
+        r->uses[operand[k]]++;
+    }
+    forget_members(r);
+    fill_body(r, last, comp, inner);
+}
+
+/* Grows a cluster that ends at position `last`, and makes it a composite where that is worth it. */
+static void try_cluster(rows *r, uint32_t last)
 {
     ap_node id = ap_block_at(r->m, r->block)->nodes.at[last];
     const ap_node_info *n = ap_node_at(r->m, id);
     if (r->excluded[id] || n->nout != 1)
-        return false;
+        return;
     r->reduced = 0;
     r->space = shape_id(r, n->out[0]);
     if (!fits(r, n))
-        return false;
+        return;
     add_member(r, id);
     while (grow(r, last))
         continue;
     ap_value operand[MAX_OPERANDS];
-    bool worth = r->nmembers >= 2 && list_operands(r, last, operand) <= MAX_OPERANDS;
-    if (worth)
-        make_composite(r, last);
+    sort_members(r);
+    uint32_t nin = r->nmembers >= 2 ? list_operands(r, operand) : MAX_OPERANDS + 1;
+    if (nin <= MAX_OPERANDS)
+        make_composite(r, last, nin, operand);
     else
         forget_members(r);
-    return worth;
+    r->nmembers = 0;
 }
 
-/* Side tables by id must cover the nodes and values that a new composite added. */
-static void renew_tables(rows *r, uint32_t nnodes)
+/* Side tables by id, with places for what composites add: of each one itself, its yield, and copies of constants. */
+static void make_tables(rows *r)
 {
-    ap_arena *scratch = &r->m->ctx->scratch;
-    bool *excluded = AP_NEW_ARRAY(scratch, bool, r->m->nodes.len);
-    if (nnodes)
-        memcpy(excluded, r->excluded, nnodes * sizeof *excluded);
-    r->excluded = excluded;
-    r->uses = ap_module_count_uses(r->m, scratch);
-    r->uses_here = AP_NEW_ARRAY(scratch, uint32_t, r->m->values.len);
-    r->member = AP_NEW_ARRAY(scratch, bool, r->m->nodes.len);
-    r->nmembers = 0;
+    const ap_module *m = r->m;
+    ap_arena *scratch = &m->ctx->scratch;
+    const ap_block_info *block = ap_block_at(m, r->block);
+    size_t more = 2 * (size_t)block->nodes.len;
+    for (ap_node n = 0; n < m->nodes.len; n++)
+        more += m->nodes.at[n].nin;
+    size_t nodes = m->nodes.len + more, values = m->values.len + more;
+    r->excluded = AP_NEW_ARRAY(scratch, bool, nodes);
+    r->member = AP_NEW_ARRAY(scratch, bool, nodes);
+    r->position = AP_NEW_ARRAY(scratch, uint32_t, nodes);
+    r->uses = AP_NEW_ARRAY(scratch, uint32_t, values);
+    r->uses_here = AP_NEW_ARRAY(scratch, uint32_t, values);
+    r->users = AP_NEW_ARRAY(scratch, uint32_t, values);
+    memset(r->position, 0xff, nodes * sizeof *r->position);
+    memset(r->users, 0xff, values * sizeof *r->users);
+    for (ap_node n = 0; n < m->nodes.len; n++)
+        for (uint32_t k = 0; m->nodes.at[n].block != AP_NONE && k < m->nodes.at[n].nin; k++) {
+            r->uses[m->nodes.at[n].in[k]]++;
+            add_user(r, m->nodes.at[n].in[k], n);
+        }
+    for (uint32_t i = 0; i < block->nodes.len; i++)
+        r->position[block->nodes.at[i]] = i;
 }
 
 static void visit_block(rows *r)
 {
-    renew_tables(r, 0);
+    make_tables(r);
     exclude_first_joints(r);
     for (uint32_t last = ap_block_at(r->m, r->block)->nodes.len; last-- > 0;) {
-        const ap_node_info *n = ap_node_at(r->m, ap_block_at(r->m, r->block)->nodes.at[last]);
-        if (n->op != AP_OP_REDUCE && !ap_op_is_pointwise(n->op))
+        ap_node id = ap_block_at(r->m, r->block)->nodes.at[last];
+        if (id == AP_NONE)
             continue;
-        uint32_t length = ap_block_at(r->m, r->block)->nodes.len, nnodes = r->m->nodes.len;
-        if (!try_cluster(r, last))
-            continue;
-        last -= length - ap_block_at(r->m, r->block)->nodes.len;
-        renew_tables(r, nnodes);
+        ap_op op = ap_node_at(r->m, id)->op;
+        if (op == AP_OP_REDUCE || ap_op_is_pointwise(op))
+            try_cluster(r, last);
     }
+    ap_block_info *block = ap_block_at(r->m, r->block);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < block->nodes.len; i++)
+        if (block->nodes.at[i] != AP_NONE)
+            block->nodes.at[kept++] = block->nodes.at[i];
+    block->nodes.len = kept;
 }
 
 ap_status ap_pass_rows(ap_ctx *ctx, ap_module *m)
