@@ -14,12 +14,19 @@ double ap_effort_now(void)
 
 double ap_effort_left(const ap_effort *e)
 {
+    if (e->stop && *e->stop)
+        return 0;
     return e->deadline == 0 ? 1e9 : e->deadline - ap_effort_now();
+}
+
+bool ap_effort_late(const ap_effort *e)
+{
+    return (e->stop && *e->stop) || (e->deadline != 0 && ap_effort_now() >= e->deadline);
 }
 
 bool ap_effort_spent(const ap_effort *e)
 {
-    return e->work <= 0 || (e->deadline != 0 && ap_effort_now() >= e->deadline);
+    return e->work <= 0 || ap_effort_late(e);
 }
 
 void ap_effort_charge(ap_effort *e, uint64_t work)

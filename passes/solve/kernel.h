@@ -18,12 +18,14 @@ typedef struct ap_kernel {
 
 /* What the searches may still spend. */
 typedef struct ap_effort {
-    double deadline; /* on ap_effort_now's clock; 0: none */
-    int64_t work;    /* INT64_MAX: no limit */
+    double deadline;          /* on ap_effort_now's clock; 0: none */
+    int64_t work;             /* INT64_MAX: no limit */
+    const volatile int *stop; /* or NULL: not 0 is as if the deadline had passed */
 } ap_effort;
 
 double ap_effort_now(void); /* seconds, monotonic */
 double ap_effort_left(const ap_effort *e);
+bool ap_effort_late(const ap_effort *e); /* the clock, whatever the work */
 bool ap_effort_spent(const ap_effort *e);
 void ap_effort_charge(ap_effort *e, uint64_t work);
 

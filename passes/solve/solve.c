@@ -113,6 +113,7 @@ ap_status ap_solve(ap_ctx *ctx, ap_arena *arena, const ap_problem *p, const ap_s
     ap_solver s = {.ctx = ctx, .arena = &scratch, .opt = opt, .told_cost = INT64_MAX, .told_bound = INT64_MIN};
     s.effort.work = opt->work > 0 ? opt->work : INT64_MAX;
     s.effort.deadline = opt->time_limit > 0 ? ap_effort_now() + opt->time_limit : 0;
+    s.effort.stop = opt->stop;
     ap_status status = solve(&s, arena, p, out);
     ap_arena_deinit(&scratch);
     return status;
