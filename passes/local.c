@@ -278,6 +278,7 @@ ap_status ap_lower_local(ap_ctx *ctx, ap_module *m, const char *name, ap_local *
     AP_TRY(check_symbols(&low));
     AP_TRY(ap_low_flatten(&low));
     AP_TRY(add_ports(&low));
+    ap_low_choose_layouts(&low);
     AP_TRY(ap_low_fuse(&low));
     ap_low_find_followers(&low);
     AP_TRY(emit_all(&low));

@@ -42,6 +42,7 @@ typedef struct ap_low_value {
     ap_node iota;
     uint32_t item; /* that computes it, AP_NONE for arguments, symbols and sources */
     uint32_t nuses, first_use;
+    uint32_t channels; /* factors that lie innermost (local_layout.c); 0: in order */
     bool placed;
     bool owned;  /* alone in a fresh buffer */
     bool direct; /* computed straight into the place of a function result, by one of the ranks along `replicated` */
@@ -86,7 +87,8 @@ typedef struct ap_low_member {
 /* Items that become one nest, or one other item. Members with reduced loops are inner, the others row values. */
 typedef struct ap_low_group {
     bool nest;
-    bool across; /* reduces other than trailing factors: rows lie across memory, and no lookup may join */
+    bool across; /* reduces other than trailing factors: rows lie across memory, and no lookup may join, */
+    bool folds;  /* unless this is set: one sum of what is computed element by element */
     bool has_inner, emitted, busy;
     uint32_t into; /* merged away: the group that took it, else AP_NONE */
     /* 1 + the group that follows this product tile by tile; 1 + the product that this group follows. 0: none */
@@ -189,7 +191,7 @@ typedef struct ap_low_nest {
     AP_VEC(ap_int) ints;
     uint8_t nsections; /* the current one is the last */
     bool section_inner[16];
-    bool ordered; /* outer loops stay in the order in which they were added: something is updated in it */
+    bool ordered;        /* outer loops stay in the order in which they were added: something is updated in it */
     const ap_topk *topk; /* no operations: the first k of a row */
     uint8_t ntemps;
     ap_dtype temp_dtype[8];
@@ -235,6 +237,7 @@ uint32_t ap_low_group_of(const ap_low *low, uint32_t item);
 /* Loops (-1: none) of the factors of the root of operand k, given those of the member. */
 void ap_low_operand_loops(const ap_low *low, const ap_low_member *mb, uint32_t k, int8_t out[AP_MAX_FACTORS]);
 void ap_low_result_loops(const ap_low *low, const ap_low_member *mb, int8_t out[AP_MAX_FACTORS]);
+bool ap_low_has_lookup(const ap_low *low, const ap_low_group *g); /* index or gather */
 bool ap_low_group_needs_store(const ap_low *low, uint32_t group, ap_value root);
 /* False when the members need more sections than a nest has. */
 bool ap_low_stages_fit(ap_low *low, const ap_low_group *g);
@@ -266,6 +269,11 @@ ap_status ap_low_emit_exchange(ap_low *low, const ap_low_item *it);
 ap_status ap_low_emit_scatter(ap_low *low, const ap_low_item *it);
 ap_status ap_low_emit_topk(ap_low *low, const ap_low_item *it);
 ap_status ap_low_emit_cumulate(ap_low *low, const ap_low_item *it);
+
+/* ---- local_layout.c ---- */
+void ap_low_choose_layouts(ap_low *low);
+/* Strides of a fresh buffer of the value's n factors, if it has channels. */
+void ap_low_order(const ap_low_value *v, int n, const int64_t *extent, int64_t *stride);
 
 /* ---- local_conv.c ---- */
 /* Pointwise items that a convolution does on its way, in order: members of its group. */

@@ -209,6 +209,7 @@ static ap_status exchange(moving *mv, ap_exchange_kind kind, ap_partial fold, ap
             return ap_low_bug(low, mv->it->loc, "change of sharding does not divide its value");
     }
     AP_TRY(ap_low_fresh(low, mv->dtype, mv->n, extent, mv->it->loc, &dst));
+    ap_low_order(&low->value[ap_low_result(low, mv->it)], mv->n, extent, dst.stride);
     ap_instr in = {.kind = AP_INSTR_EXCHANGE, .loc = mv->it->loc, .nrefs = 2};
     ap_exchange *x = &in.exchange;
     *x = (ap_exchange){.kind = kind, .fold = fold, .dtype = mv->dtype, .group = group_for(low, axes)};

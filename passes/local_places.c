@@ -476,6 +476,7 @@ ap_status ap_low_destination(ap_low *low, ap_value root, ap_low_place *out)
     if (!done) {
         ap_dtype dtype = ap_type_dtype(low->ctx, ap_value_type(low->m, root));
         AP_TRY(ap_low_fresh(low, dtype, rv->nfactors, rv->extent, it->loc, &rv->place));
+        ap_low_order(rv, rv->nfactors, rv->extent, rv->place.stride);
         rv->owned = true;
     }
     rv->placed = true;

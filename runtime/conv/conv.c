@@ -24,7 +24,7 @@ typedef struct shared {
 
 /* A step's operand, or the bias (step 0): a vector that must be without gaps, or a whole value. */
 typedef struct argument {
-    int32_t operand;
+    int32_t operand; /* -1: a number, which the vector holds */
     int64_t stride_g, stride_m;
     bool whole;
     float *vector; /* NULL: used where it lies */
@@ -175,9 +175,15 @@ static dnnl_status_t channels_last(dnnl_memory_desc_t *md, int nd, const dnnl_di
 
 /* ---- steps ---- */
 
+/* One element per channel, or one for all, is a vector to the library. */
+static bool is_vector(const aprt_conv *c, const aprt_conv_step *s)
+{
+    return s->other == APRT_CONV_NUMBER || aprt_conv_is_per_channel(c, s);
+}
+
 static bool is_bias(const aprt_conv *c)
 {
-    return c->nsteps > 0 && c->step[0].op == APRT_CONV_ADD && aprt_conv_is_per_channel(c, &c->step[0]);
+    return c->nsteps > 0 && c->step[0].op == APRT_CONV_ADD && is_vector(c, &c->step[0]);
 }
 
 static dnnl_status_t vector_desc(const aprt_conv *c, int nd, dnnl_memory_desc_t *md)
@@ -187,34 +193,68 @@ static dnnl_status_t vector_desc(const aprt_conv *c, int nd, dnnl_memory_desc_t 
     return dnnl_memory_desc_init_by_tag(md, nd, dims, dnnl_f32, tag[nd - 3]);
 }
 
-/* The step as a post-operation. */
-static dnnl_status_t append_step(const slot *s, const shapes *sh, const aprt_conv_step *step, dnnl_post_ops_t ops)
+/* A post-operation. Steps by limits in a row are one clip, because oneDNN 2.6 keeps the constants of one clip only: a
+ * second one in the list would read the first one's. Its linear function is left alone for the same reason, and because
+ * it is wrong where channels do not fill a vector; a number is a vector of channels here. */
+typedef enum post_kind { POST_CLIP, POST_SUM, POST_BINARY } post_kind;
+typedef struct post {
+    post_kind kind;
+    int32_t step;  /* SUM, BINARY */
+    double lo, hi; /* CLIP */
+} post;
+
+static bool join_limit(const aprt_conv_step *step, post *p)
 {
-    float x = (float)step->number;
-    dnnl_memory_desc_t md;
-    if (step->op == APRT_CONV_RELU)
-        return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0);
-    if (step->other == APRT_CONV_NUMBER) {
-        switch (step->op) {
-        case APRT_CONV_ADD:
-            return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_linear, 1, x);
-        case APRT_CONV_MUL:
-            return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_linear, x, 0);
-        case APRT_CONV_MAX:
-            return x == 0 ? dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0)
-                          : dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_clip, x, INFINITY);
-        case APRT_CONV_MIN:
-            return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_clip, -INFINITY, x);
-        default:
-            return dnnl_invalid_arguments;
+    double x = step->op == APRT_CONV_RELU ? 0 : step->number;
+    if (step->op == APRT_CONV_MIN)
+        p->hi = x < p->hi ? x : p->hi;
+    else if (x > p->hi)
+        return false;
+    else
+        p->lo = x > p->lo ? x : p->lo;
+    return p->lo <= p->hi;
+}
+
+/* Post-operations for the steps behind the bias; -1 when there are none that mean the same. */
+static int list_posts(const aprt_conv *c, post *out)
+{
+    int n = 0, clips = 0;
+    for (int32_t i = is_bias(c); i < c->nsteps; i++) {
+        const aprt_conv_step *step = &c->step[i];
+        bool before = step->other == APRT_CONV_OPERAND && step->operand < 0;
+        if (step->op == APRT_CONV_ADD || (step->op == APRT_CONV_MUL && !before)) {
+            out[n++] = (post){.kind = before ? POST_SUM : POST_BINARY, .step = i};
+            continue;
         }
+        if (step->other == APRT_CONV_OPERAND)
+            return -1;
+        bool again = n && out[n - 1].kind == POST_CLIP;
+        if (!again) {
+            clips++;
+            out[n++] = (post){POST_CLIP, 0, -INFINITY, INFINITY};
+        }
+        if (!join_limit(step, &out[n - 1]))
+            return -1;
     }
-    if (step->operand < 0)
-        return step->op == APRT_CONV_ADD ? dnnl_post_ops_append_sum(ops, 1) : dnnl_invalid_arguments;
-    if (step->op != APRT_CONV_ADD && step->op != APRT_CONV_MUL)
-        return dnnl_invalid_arguments;
-    DNNL_TRY(aprt_conv_is_per_channel(s->c, step) ? vector_desc(s->c, sh->nd, &md) : channels_last(&md, sh->nd, sh->y));
-    return dnnl_post_ops_append_binary(ops, step->op == APRT_CONV_ADD ? dnnl_binary_add : dnnl_binary_mul, &md);
+    return clips > 1 ? -1 : n;
+}
+
+static dnnl_status_t append_post(const slot *s, const shapes *sh, const post *p, dnnl_post_ops_t ops)
+{
+    const aprt_conv_step *step = &s->c->step[p->step];
+    dnnl_memory_desc_t md;
+    switch (p->kind) {
+    case POST_CLIP:
+        if (p->lo == 0 && isinf(p->hi))
+            return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0);
+        return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_clip, (float)p->lo, (float)p->hi);
+    case POST_SUM:
+        return dnnl_post_ops_append_sum(ops, 1);
+    case POST_BINARY:
+        DNNL_TRY(is_vector(s->c, step) ? vector_desc(s->c, sh->nd, &md) : channels_last(&md, sh->nd, sh->y));
+        return dnnl_post_ops_append_binary(ops, step->op == APRT_CONV_ADD ? dnnl_binary_add : dnnl_binary_mul, &md);
+    }
+    return dnnl_invalid_arguments;
 }
 
 static bool can_fuse(const aprt_conv *c, const aprt_conv_step *s)
@@ -248,8 +288,12 @@ static dnnl_status_t make_desc(const slot *s, const shapes *sh, int32_t fused, d
         dnnl_primitive_attr_destroy(attr);
         return st;
     }
-    for (int32_t i = bias; i < fused && st == dnnl_success; i++)
-        st = append_step(s, sh, &s->c->step[i], ops);
+    post posts[APRT_MAX_CONV_STEPS];
+    int nposts = fused ? list_posts(s->c, posts) : 0;
+    if (nposts < 0)
+        st = dnnl_unimplemented;
+    for (int i = 0; i < nposts && st == dnnl_success; i++)
+        st = append_post(s, sh, &posts[i], ops);
     if (st == dnnl_success)
         st = dnnl_primitive_attr_set_post_ops(attr, ops);
     dnnl_convolution_desc_t conv;
@@ -378,15 +422,16 @@ static void add_arg(slot *s, int what, dnnl_memory_t memory)
     s->args[s->nargs++] = (dnnl_exec_arg_t){what, memory};
 }
 
-static dnnl_status_t add_argument(slot *s, shared *sh, const shapes *shape, int32_t i)
+/* `at`: where in the list of post-operations; -1: the bias. */
+static dnnl_status_t add_argument(slot *s, shared *sh, const shapes *shape, int32_t i, int at)
 {
     const aprt_conv *c = s->c;
     const aprt_conv_step *step = &c->step[i];
-    bool bias = i == 0 && is_bias(c), per_channel = aprt_conv_is_per_channel(c, step);
+    bool bias = at < 0, per_channel = is_vector(c, step), number = step->other == APRT_CONV_NUMBER;
     argument *a = &s->argument[s->narguments++];
     dnnl_memory_desc_t md;
     dnnl_dims_t channels = {c->g * c->m};
-    *a = (argument){.operand = step->operand, .stride_g = step->stride[1], .stride_m = step->stride[2]};
+    *a = (argument){.operand = number ? -1 : step->operand, .stride_g = step->stride[1], .stride_m = step->stride[2]};
     a->whole = !per_channel;
     if (bias)
         DNNL_TRY(dnnl_memory_desc_init_by_tag(&md, 1, channels, dnnl_f32, dnnl_x));
@@ -394,14 +439,14 @@ static dnnl_status_t add_argument(slot *s, shared *sh, const shapes *shape, int3
         DNNL_TRY(per_channel ? vector_desc(c, shape->nd, &md) : channels_last(&md, shape->nd, shape->y));
     bool no_gaps = (c->m == 1 || step->stride[2] == 1) && (c->g == 1 || step->stride[1] == c->m) &&
                    s->turns[TURNS_G] == c->g && s->turns[TURNS_M] == c->m;
-    if (per_channel && !no_gaps) {
+    if (number || (per_channel && !no_gaps)) {
         a->vector = (float *)(void *)allocate((size_t)channels[0] * sizeof *a->vector);
         if (!a->vector)
             return dnnl_out_of_memory;
-        memset(a->vector, 0, (size_t)channels[0] * sizeof *a->vector);
+        for (int64_t k = 0; k < channels[0]; k++)
+            a->vector[k] = (float)step->number;
     }
     DNNL_TRY(dnnl_memory_create(&a->memory, &md, sh->engine, a->vector));
-    int at = i - is_bias(c);
     add_arg(s, bias ? DNNL_ARG_BIAS : DNNL_ARG_ATTR_MULTIPLE_POST_OP(at) | DNNL_ARG_SRC_1, a->memory);
     return dnnl_success;
 }
@@ -418,9 +463,13 @@ static dnnl_status_t prepare_arguments(slot *s, shared *sh, const shapes *shape,
     add_arg(s, DNNL_ARG_WEIGHTS, s->w_memory);
     add_arg(s, DNNL_ARG_DST, s->y_memory);
     add_arg(s, DNNL_ARG_SCRATCHPAD, s->scratch_memory);
-    for (int32_t i = 0; i < s->fused; i++)
-        if (s->c->step[i].other == APRT_CONV_OPERAND && s->c->step[i].operand >= 0)
-            DNNL_TRY(add_argument(s, sh, shape, i));
+    post posts[APRT_MAX_CONV_STEPS];
+    int nposts = s->fused ? list_posts(s->c, posts) : 0;
+    if (s->fused && is_bias(s->c))
+        DNNL_TRY(add_argument(s, sh, shape, 0, -1));
+    for (int i = 0; i < nposts; i++)
+        if (posts[i].kind == POST_BINARY)
+            DNNL_TRY(add_argument(s, sh, shape, posts[i].step, i));
     size_t bytes = dnnl_memory_desc_get_size(scratch);
     if (bytes <= sh->scratch_bytes)
         return dnnl_success;
@@ -435,6 +484,8 @@ static dnnl_status_t prepare_arguments(slot *s, shared *sh, const shapes *shape,
 
 static void set_argument(const slot *s, const argument *a, const void *const *operand)
 {
+    if (a->operand < 0)
+        return;
     const float *from = operand[a->operand];
     if (!a->vector) {
         union {
