@@ -293,6 +293,13 @@ static ap_value pad_by_index(ap_legal *l, ap_value x, int mode, int dim, int64_t
     int64_t n = s.at[dim], size = n;
     if (l->status || (lo == 0 && hi == 0))
         return x;
+    if (lo < 0 || hi < 0) { /* of what is left, or of what there was? Nobody says */
+        ap_refuse(l, "negative pads in mode %s are not supported",
+                  mode == 'e'   ? "edge"
+                  : mode == 'w' ? "wrap"
+                                : "reflect");
+        return AP_NONE;
+    }
     bool fits = ap_add_i64(size, lo, &size) && ap_add_i64(size, hi, &size) && size >= 0 && size <= INT32_MAX;
     if (!fits || n == 0 || (mode == 'r' && (lo >= n || hi >= n))) {
         ap_refuse(l, "padding by %" PRId64 " and %" PRId64 " of %" PRId64 " entries is not possible in this mode", lo,

@@ -147,7 +147,7 @@ case("B014", [node("Add", "a,b")], init={"a": np.float32(1).reshape(()), "b": np
 case("B015", [node("DequantizeLinear", "q,s,z")], {"q": np.zeros((2, 2), np.int32)},
      {"s": np.array(0.5, np.float32), "z": np.array(0, np.int32)}, refuse="operator DequantizeLinear .* is not supported")
 case("B017", [node("Resize", "x,roi,scales,sizes")], {"x": ramp(1, 1, 2, 2)},
-     {"roi": f32(), "scales": f32(), "sizes": i64(1, 1, 4, 4)}, refuse="operator Resize .* is not supported")
+     {"roi": f32(), "scales": f32(), "sizes": i64(1, 1, 4, 4)}, want=ramp(1, 1, 2, 2).repeat(2, 2).repeat(2, 3))
 
 
 def resize_data(size):
@@ -242,6 +242,49 @@ case("B110 start", [node("Shape", "x", start=-2)], {"x": ramp(3, 4, 5)}, want=i6
 case("B110 end", [node("Shape", "x", end=-1)], {"x": ramp(3, 4, 5)}, want=i64(3, 4))
 case("B111", [node("Shape", "x", "s"), node("Constant", "", "c", value=numpy_helper.from_array(i64(-1))),
               node("Concat", "s,c", axis=0)], {"x": ramp(7)}, want=i64(7, -1))
+
+# ---- planes ----
+case("B052", [node("AveragePool", "x", kernel_shape=[2], strides=[2], pads=[0, 2], ceil_mode=1)], {"x": ramp(1, 1, 4)},
+     opset=19, ir=9, want=f32(0.5, 2.5).reshape(1, 1, 2))
+case("B053", [node("MaxPool", "x", kernel_shape=[3] * 3, strides=[3] * 3, pads=[1] * 6, ceil_mode=1)],
+     {"x": ramp(1, 2, 3, 6, 5)}, want=np.array([[[[[d * 30 + h * 5 + w + c * 90 for w in (1, 4)] for h in (1, 4, 5)]
+                                                for d in (1, 2)] for c in (0, 1)]], np.float32))
+case("B054", [node("AveragePool", "x", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)],
+     {"x": ramp(1, 1, 4, 4) + 1}, opset=19, ir=9, want=f32(6, 7.5, 12, 13.5).reshape(1, 1, 2, 2))
+pad = lambda name, x, pads, **how: case(name, [node("Pad", "x,pads", mode="reflect")], {"x": x}, {"pads": i64(*pads)},
+                                        opset=13, **how)
+pad("B078", ramp(5), (-4, 4), refuse="negative pads in mode reflect")
+pad("B079", x34, (1, 0, 0, 0), want=np.pad(x34, ((1, 0), (0, 0)), "reflect"))
+pad("B080", ramp(3, 2), (0, 2, 0, 0), refuse="padding by 2 and 0 of 2 entries is not possible")
+chain = [node("ConstantOfShape", "n", "zeros", value=numpy_helper.from_array(i64(0))), node("Concat", "given,zeros", "all", axis=0),
+         node("Reshape", "all,two", "pairs"), node("Slice", "pairs,s,e,a,st", "back"), node("Transpose", "back", "turned"),
+         node("Reshape", "turned,flat", "list"), node("Cast", "list", "pads", to=I64), node("Pad", "x,pads")]
+case("B081", chain, {"x": ramp(2, 3, 4)},
+     {"n": i64(2), "given": i64(1, 2, 0, 3), "two": i64(-1, 2), "flat": i64(-1), "s": i64(-1), "e": i64(-2**63 + 1),
+      "a": i64(0), "st": i64(-1)}, opset=13, want=np.pad(ramp(2, 3, 4), ((0, 0), (0, 3), (1, 2))))
+resize = lambda name, x, scales, want, **attrs: case(name, [node("Resize", "x,,scales", **attrs)], {"x": x},
+                                                     {"scales": f32(*scales)}, want=want.astype(np.float32))
+square = ramp(4, 4, 2, 2)
+thirds = np.clip(np.ceil((np.arange(6) + 0.5) / 3 - 0.5), 0, 1).astype(int)
+resize("B082", square, (1, 1, 3, 3), square[:, :, thirds][:, :, :, thirds], mode="nearest", nearest_mode="ceil")
+resize("B083", ramp(1, 1, 2, 2), (1, 1, 2, 2), ramp(1, 1, 2, 2).repeat(2, 2).repeat(2, 3), mode="nearest")
+at = np.clip((np.arange(6) + 0.5) / 1.3 - 0.5, 0, 4)
+resize("B085", ramp(1, 1, 5) ** 2, (1, 1, 1.3), np.interp(at, np.arange(5), np.arange(5) ** 2).reshape(1, 1, 6),
+       mode="linear")
+xbn = rng.standard_normal((2, 3, 4)).astype(np.float32)
+sbn, bbn, mbn, vbn = (abs(rng.standard_normal(3)).astype(np.float32) + np.float32(0.5) for _ in range(4))
+columns = lambda a: a.reshape(1, 3, 1)
+stored = (xbn - columns(mbn)) / np.sqrt(columns(vbn) + 1e-5) * columns(sbn) + columns(bbn)
+now = xbn.mean((0, 2)), xbn.var((0, 2))
+fresh = (xbn - columns(now[0])) / np.sqrt(columns(now[1]) + 1e-5) * columns(sbn) + columns(bbn)
+norm = {"s": sbn, "b": bbn, "m": mbn, "v": vbn}
+case("B086 inference", [node("BatchNormalization", "x,s,b,m,v", training_mode=0)], {"x": xbn}, norm, opset=15,
+     want=stored.astype(np.float32))
+case("B086 training", [node("BatchNormalization", "x,s,b,m,v", "y,m1,v1", training_mode=1, momentum=0.75)], {"x": xbn},
+     norm, opset=15, want={"y": fresh.astype(np.float32), "m1": (0.75 * mbn + 0.25 * now[0]).astype(np.float32),
+                           "v1": (0.75 * vbn + 0.25 * now[1]).astype(np.float32)})
+case("B087", [node("BatchNormalization", "x,s,b,m,v", spatial=1)], {"x": xbn}, norm, opset=7,
+     want=stored.astype(np.float32))
 
 # ---- attention and normalisation ----
 q, k, v = (rng.standard_normal(s).astype(np.float32) for s in ((1, 2, 3, 8), (1, 2, 4, 8), (1, 2, 4, 8)))
