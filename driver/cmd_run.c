@@ -55,6 +55,10 @@ static ap_status run_dir(ap_ctx *ctx, const ap_options *opt, const char *dir)
     }
     if (opt->profile)
         ap_vec_push(&ctx->arena, &argv, "--profile");
+    if (opt->trace) {
+        ap_vec_push(&ctx->arena, &argv, "--trace");
+        ap_vec_push(&ctx->arena, &argv, opt->trace);
+    }
     ap_vec_push(&ctx->arena, &argv, NULL);
     int code;
     AP_TRY(ap_process_run(ctx, argv.at, opt->quiet || opt->json, &code));

@@ -66,6 +66,7 @@ static const struct option_row {
     {"output-dir", 0, "D", TEXT, OPT(output_dir), BIT(RUN), "where outputs go (default: the current folder)"},
     {"repeat", 0, "N", TEXT, OPT(repeat), BIT(RUN), "run N times and tell the median"},
     {"profile", 0, NULL, FLAG, OPT(profile), BIT(RUN), "time per instruction"},
+    {"trace", 0, "T.json", TEXT, OPT(trace), BIT(RUN), "write the last run as a trace for Perfetto"},
     {"data", 0, "DIR", TEXT, OPT(data), BIT(CHECK), "an ONNX test data set: input_I.pb, output_I.pb"},
     {"rtol", 0, "X", TEXT, OPT(rtol), BIT(CHECK), "relative tolerance (default 1e-3)"},
     {"atol", 0, "X", TEXT, OPT(atol), BIT(CHECK), "absolute tolerance (default 1e-5)"},

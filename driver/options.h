@@ -34,7 +34,7 @@ typedef struct ap_options {
     const char *data, *rtol, *atol;
     const char *format, *state, *tables;
     ap_option_list input;
-    const char *output_dir, *repeat;
+    const char *output_dir, *repeat, *trace;
     bool emit_only, force, json, quiet, profile, check_passes, help, version;
     int verbose;
 } ap_options;

@@ -465,6 +465,13 @@ const char *aprt_error(const aprt_instance *instance);
 int aprt_profile_enable(aprt_instance *instance);
 const double *aprt_profile_seconds(const aprt_instance *instance);
 
+/* From now on, each run is traced on all ranks; the latest one is written as JSON that Perfetto (ui.perfetto.dev) reads:
+ * a track for each device and one of predicted times. With AUTOPAR_TRACE=FILE in the environment an instance does so
+ * when it is closed. */
+int aprt_trace_enable(aprt_instance *instance);
+struct aprt_failure;
+int aprt_trace_write(const aprt_instance *instance, const char *path, struct aprt_failure *why);
+
 /* File name that aprt_main gives output `i`: NAME.npy, where what is not a letter, digit, '.', '-' or '_' is '_'. */
 void aprt_output_file(const aprt_port *output, uint32_t noutputs, uint32_t i, char *out, size_t size);
 

@@ -83,6 +83,9 @@ int aprt_file_write(const char *path, const void *head, size_t head_size, const 
                     aprt_failure *why);
 int aprt_file_read(const char *path, uint8_t **out, size_t *size, aprt_failure *why);
 
+/* ---- profile.c ---- */
+void aprt_profile_free(aprt_profile *p);
+
 /* ---- local.c ---- */
 enum {
     APRT_ABANDONED = -1, /* status of a rank that stopped because another one failed */

@@ -261,7 +261,7 @@ int aprt_open(const aprt_program *program, const aprt_options *options, aprt_ins
     aprt_weights_close(in->weights);
     in->weights = NULL;
     in->usable = status == APRT_OK;
-    return status;
+    return status == APRT_OK && getenv("AUTOPAR_TRACE") ? aprt_trace_enable(in) : status;
 }
 
 /* ---- run, close ---- */
@@ -315,6 +315,10 @@ void aprt_close(aprt_instance *in)
 {
     if (!in)
         return;
+    const char *trace = getenv("AUTOPAR_TRACE");
+    aprt_failure why;
+    if (trace && in->usable)
+        aprt_trace_write(in, trace, &why); /* without a run there is nothing to write */
     if (in->worker) {
         atomic_store(&in->stop, 1);
         aprt_gate_open(&in->start);
@@ -327,8 +331,8 @@ void aprt_close(aprt_instance *in)
             free(in->worker[r].device.arena);
             free(in->worker[r].device.param);
             free(in->worker[r].device.scratch);
+            aprt_profile_free(in->worker[r].device.profile);
         }
-        free(in->worker[0].device.profile);
     }
     pthread_mutex_destroy(&in->lock);
     free(in->worker);

@@ -15,6 +15,7 @@ typedef struct request {
     const char *weights, *output_dir;
     int64_t repeat;
     bool profile;
+    const char *trace; /* file, or NULL */
     const char **file; /* [ninputs], NULL: not given */
     aprt_tensor *input, *output;
     const void **in;
@@ -48,6 +49,7 @@ static void print_help(const char *argv0, const aprt_program *p)
            "  --repeat N          run N times and print the median time\n"
            "  --weights FILE      instead of weights.safetensors beside this program\n"
            "  --profile           print the time of every kernel and exchange\n"
+           "  --trace FILE        write the last run as a trace for Perfetto\n"
            "  --help              this text\n",
            argv0, p->name, p->nranks, p->nranks == 1 ? "" : "s");
     print_ports(stdout, "inputs:", p->ninputs, p->input);
@@ -87,6 +89,7 @@ static int read_options(request *r, int argc, char **argv, bool *out_help, aprt_
                                             {"repeat", required_argument, NULL, 'r'},
                                             {"weights", required_argument, NULL, 'w'},
                                             {"profile", no_argument, NULL, 'p'},
+                                            {"trace", required_argument, NULL, 't'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     int c, status = APRT_OK;
@@ -102,6 +105,8 @@ static int read_options(request *r, int argc, char **argv, bool *out_help, aprt_
             r->weights = optarg;
         else if (c == 'p')
             r->profile = true;
+        else if (c == 't')
+            r->trace = optarg;
         else if (c == 'h')
             *out_help = true;
         else if (c == 'r') {
@@ -307,6 +312,8 @@ static int run_all(request *r, aprt_failure *why)
     int status = aprt_open(p, &options, &in);
     if (status == APRT_OK && r->profile)
         status = aprt_profile_enable(in);
+    if (status == APRT_OK && r->trace)
+        status = aprt_trace_enable(in);
     for (int64_t i = 0; i < r->repeat && status == APRT_OK; i++) {
         double start = now();
         status = aprt_run(in, r->in, r->out);
@@ -316,6 +323,8 @@ static int run_all(request *r, aprt_failure *why)
         aprt_fail(why, status, "%s", aprt_error(in));
     else if (r->profile)
         print_profile(r, aprt_profile_seconds(in));
+    if (status == APRT_OK && r->trace)
+        status = aprt_trace_write(in, r->trace, why);
     aprt_close(in);
     if (status != APRT_OK)
         return status;

@@ -1,0 +1,60 @@
+"""run --trace: what every device did and when, as JSON for Perfetto, beside what was predicted."""
+
+import json
+import os
+
+import numpy as np
+import onnx
+import pytest
+
+from make_model import encoder_layer, random_inputs
+
+
+@pytest.fixture
+def model(tmp_path):
+    m = encoder_layer()
+    onnx.save(m, tmp_path / "encoder.onnx")
+    np.save(tmp_path / "x.npy", random_inputs(m)["x"])
+    return tmp_path / "encoder.onnx"
+
+
+def tracks(path):
+    """Events by track; the names of processes."""
+    events = json.loads(path.read_text())["traceEvents"]
+    name = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
+    out = {}
+    for e in events:
+        if e.get("ph") == "X":
+            out.setdefault((name[e["pid"]], e["tid"]), []).append(e)
+    return out
+
+
+def check(path, devices):
+    found = tracks(path)
+    assert set(found) == {("measured", d) for d in range(devices)} | {("predicted", 0)}
+    names = [e["name"] for e in found["predicted", 0]]
+    assert any(e["args"]["operator"] == "MatMul" for e in found["predicted", 0])
+    for track, events in found.items():
+        assert [e["name"] for e in events] == names
+        for a, b in zip(events, events[1:]):
+            assert a["ts"] >= 0 and a["dur"] >= 0 and abs(a["ts"] + a["dur"] - b["ts"]) < 0.01, track
+    for e in found["predicted", 0]:
+        assert abs(e["dur"] - e["args"]["predicted_us"]) < 0.01
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_trace(autopar, model, tmp_path, devices):
+    split = ["--split", "force"] if devices > 1 else []
+    autopar("compile", model, "-o", tmp_path / "out", "--devices", devices, *split)
+    run = "run", tmp_path / "out", "--input", f"x={tmp_path}/x.npy", "--output-dir", tmp_path
+    autopar(*run, "--trace", tmp_path / "trace.json", "--repeat", 3, "--profile")
+    check(tmp_path / "trace.json", devices)
+    autopar(*run, env={**os.environ, "AUTOPAR_TRACE": str(tmp_path / "other.json")})
+    check(tmp_path / "other.json", devices)
+
+
+def test_trace_cannot_be_written(autopar, model, tmp_path):
+    autopar("compile", model, "-o", tmp_path / "out")
+    run = "run", tmp_path / "out", "--input", f"x={tmp_path}/x.npy", "--output-dir", tmp_path
+    p = autopar(*run, "--trace", tmp_path / "no" / "trace.json", code=4)
+    assert "trace.json" in p.stderr
