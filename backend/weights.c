@@ -30,19 +30,27 @@ static bool same_port(const ap_port *a, const ap_port *b)
 static void name_tensors(ap_emit *e, uint32_t *same)
 {
     const ap_local *p = e->p;
+    ap_name most = 0;
+    for (uint32_t i = 0; i < p->params.len; i++)
+        most = p->params.at[i].port.name > most ? p->params.at[i].port.name : most;
+    uint32_t *first = AP_NEW_ARRAY(&e->ctx->scratch, uint32_t, (size_t)most + 1); /* by name: 1 + a parameter, or 0 */
+    uint32_t *next = AP_NEW_ARRAY(&e->ctx->scratch, uint32_t, p->params.len);     /* 1 + the next of its name */
     e->weight = AP_NEW_ARRAY(&e->ctx->scratch, const char *, p->params.len);
     for (uint32_t i = 0; i < p->params.len; i++) {
         const ap_local_param *q = &p->params.at[i];
-        uint32_t clashes = 0;
+        uint32_t clashes = 0, *link = &first[q->port.name];
         ap_text t;
         same[i] = i;
-        for (uint32_t j = 0; j < i && same[i] == i; j++) {
-            const ap_local_param *o = &p->params.at[j];
-            if (same_port(&o->port, &q->port) && same_data(&o->data, &q->data))
+        for (; *link; link = &next[*link - 1]) {
+            uint32_t j = *link - 1;
+            if (same[i] != i)
+                continue;
+            if (same_port(&p->params.at[j].port, &q->port) && same_data(&p->params.at[j].data, &q->data))
                 same[i] = same[j];
-            else if (o->port.name == q->port.name && same[j] == j)
+            else if (same[j] == j)
                 clashes++;
         }
+        *link = i + 1;
         if (same[i] != i) {
             e->weight[i] = e->weight[same[i]];
             continue;
