@@ -134,9 +134,12 @@ static bool follow(ap_pre *s, uint32_t e, uint32_t u, uint32_t v, const uint32_t
 void ap_pre_edge_reduce(ap_pre *s, uint32_t e)
 {
     uint32_t u = s->edge.at[e].u, v = s->edge.at[e].v;
-    take_minima(s, e, u);
-    take_minima(s, e, v);
-    if (s->edge.at[e].demands.len == 0 && is_zero(s->edge.at[e].cost, (size_t)s->node[u].n * s->node[v].n)) {
+    if (s->rules & AP_PRE_MINIMA) {
+        take_minima(s, e, u);
+        take_minima(s, e, v);
+    }
+    if ((s->rules & AP_PRE_MINIMA) && s->edge.at[e].demands.len == 0 &&
+        is_zero(s->edge.at[e].cost, (size_t)s->node[u].n * s->node[v].n)) {
         s->edge.at[e].live = false;
         s->node[u].dirty = s->node[v].dirty = true;
         return;
@@ -145,6 +148,8 @@ void ap_pre_edge_reduce(ap_pre *s, uint32_t e)
         s->edge.at[e].dirty = true; /* forbidden strategies go first: come back then */
         return;
     }
+    if (!(s->rules & AP_PRE_FOLLOW))
+        return;
     uint32_t *map = only_partner(s, e, u);
     if (map && follow(s, e, u, v, map))
         return;

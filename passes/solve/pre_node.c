@@ -205,13 +205,13 @@ void ap_pre_node_reduce(ap_pre *s, uint32_t v)
     ap_pre_node *x = &s->node[v];
     if (s->infeasible)
         return;
-    if (x->n > 1)
+    if (x->n > 1 && (s->rules & AP_PRE_DOMINATED))
         drop_dominated(s, v);
-    if (x->n == 1) {
+    if (x->n == 1 && (s->rules & AP_PRE_SINGLE)) {
         fix(s, v);
         return;
     }
-    if (x->edges.len > 2 || ap_pre_has_demands(s, v))
+    if (!(s->rules & AP_PRE_ELIMINATE) || x->edges.len > 2 || ap_pre_has_demands(s, v))
         return;
     if (x->edges.len == 0)
         eliminate_alone(s, v);

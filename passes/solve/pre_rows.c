@@ -292,18 +292,21 @@ bool ap_pre_rows_reduce(ap_pre *s)
     if (s->nrows == 0)
         return false;
     bool changed = false;
-    for (uint32_t e = 0; e < s->edge.len; e++)
+    for (uint32_t e = 0; e < s->edge.len && (s->rules & AP_PRE_DEMANDS); e++)
         if (s->edge.at[e].live)
             changed |= pair_demands(s, e);
-    for (uint32_t v = 0; v < s->nnodes; v++)
+    for (uint32_t v = 0; v < s->nnodes && (s->rules & AP_PRE_DEMANDS); v++)
         if (s->node[v].live)
             changed |= node_demands(s, v);
     for (uint32_t r = 0; r < s->nrows; r++)
         s->infeasible |= s->rhs[r] < 0;
     if (s->infeasible)
         return changed;
-    changed |= drop_large(s);
-    changed |= drop_slack(s);
-    changed |= drop_covered(s);
+    if (s->rules & AP_PRE_LARGE)
+        changed |= drop_large(s);
+    if (s->rules & AP_PRE_SLACK)
+        changed |= drop_slack(s);
+    if (s->rules & AP_PRE_COVERED)
+        changed |= drop_covered(s);
     return changed;
 }

@@ -66,7 +66,7 @@ static ap_pre_edge edge_make(ap_pre *s, const ap_kernel *k, uint32_t e)
 ap_pre *ap_pre_create(ap_arena *arena, const ap_kernel *k)
 {
     ap_pre *s = AP_NEW(arena, ap_pre);
-    *s = (ap_pre){.arena = arena, .nnodes = k->p.nnodes, .nrows = k->nrows};
+    *s = (ap_pre){.arena = arena, .rules = AP_PRE_ALL, .nnodes = k->p.nnodes, .nrows = k->nrows};
     s->node = AP_NEW_ARRAY(arena, ap_pre_node, k->p.nnodes);
     s->stamp = AP_NEW_ARRAY(arena, uint32_t, k->p.nnodes);
     s->rhs = ap_arena_memdup(arena, k->rhs, k->nrows * sizeof *k->rhs);

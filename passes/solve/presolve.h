@@ -40,8 +40,24 @@ typedef struct ap_pre_line {
     uint32_t *map;
 } ap_pre_line;
 
+/* The rules, so that tests can try each alone. Forbidden strategies go and parallel edges are merged in any case. */
+typedef enum ap_pre_rule {
+    AP_PRE_SINGLE = 1,    /* a node of one strategy becomes costs of its neighbours */
+    AP_PRE_DOMINATED = 2, /* a strategy that another replaces without loss goes */
+    AP_PRE_ELIMINATE = 4, /* a node without demands and with at most two neighbours goes */
+    AP_PRE_MINIMA = 8,    /* least entries of edges become costs of nodes; an edge of zeros goes */
+    AP_PRE_FOLLOW = 16,   /* a node whose strategy its neighbour decides becomes part of it */
+    AP_PRE_DEMANDS =
+        32,            /* what is held in any case becomes part of the limit, of a pair because of one end its demand */
+    AP_PRE_LARGE = 64, /* strategies and pairs that alone exceed a row go */
+    AP_PRE_SLACK = 128,   /* rows that cannot be exceeded go */
+    AP_PRE_COVERED = 256, /* rows that a neighbouring row covers go */
+    AP_PRE_ALL = 511
+} ap_pre_rule;
+
 typedef struct ap_pre {
     ap_arena *arena;
+    uint32_t rules; /* AP_PRE_ALL, unless changed before the run */
     uint32_t nnodes, nedges, nrows;
     ap_pre_node *node;
     AP_VEC(ap_pre_edge) edge;

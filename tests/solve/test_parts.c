@@ -127,45 +127,90 @@ static bool kernel_brute(ap_arena *a, const ap_kernel *k, uint32_t *best, int64_
 
 /* ---- presolve ---- */
 
+typedef struct presolved {
+    uint64_t nodes, left, not_empty, lines, strategies, strategies_left, edges, edges_left, rows, rows_left;
+} presolved;
+
+static void count(const ap_kernel *k, uint64_t *strategies, uint64_t *edges, uint64_t *rows)
+{
+    for (uint32_t v = 0; v < k->p.nnodes; v++)
+        *strategies += k->p.nstrategies[v];
+    *edges += k->p.nedges;
+    *rows += k->nrows;
+}
+
+/* One random problem by some of the rules: what is left has the same optimum, and it leads back to one. */
+static void presolve_one(ap_ctx *ctx, rng *r, const shape *sh, uint32_t rules, presolved *t)
+{
+    ap_arena *a = &ctx->scratch;
+    ap_problem p;
+    ap_kernel k, rest;
+    random_problem(r, a, sh, &p);
+    uint32_t *best = AP_NEW_ARRAY(a, uint32_t, p.nnodes), *x = AP_NEW_ARRAY(a, uint32_t, p.nnodes);
+    int64_t least = 0, left = 0, cost;
+    bool expect = ap_problem_brute_force(a, &p, best, &least), found = false;
+    ap_kernel_from_problem(a, &p, &k);
+    ap_pre *s = ap_pre_create(a, &k);
+    s->rules = rules;
+    ap_pre_run(s);
+    assert_false(s->overflow);
+    t->nodes += p.nnodes;
+    if (!s->infeasible) {
+        ap_pre_extract(s, &rest);
+        found = kernel_brute(a, &rest, best, &left);
+        t->left += rest.p.nnodes;
+        t->not_empty += rest.p.nnodes > 0;
+        t->lines += s->log.len;
+        count(&k, &t->strategies, &t->edges, &t->rows);
+        count(&rest, &t->strategies_left, &t->edges_left, &t->rows_left);
+        assert_int_equal(rest.p.nnodes + s->log.len, p.nnodes);
+    }
+    assert_int_equal(found, expect);
+    if (found) {
+        ap_pre_undo(s, best, x);
+        assert_int_equal(left + s->constant, least);
+        assert_true(ap_problem_evaluate(&p, x, &cost, NULL));
+        assert_int_equal(cost, least);
+    }
+    ap_arena_reset(a);
+}
+
 static void test_presolve(void **state)
 {
     (void)state;
     rng r = {7};
     ap_ctx *ctx = ap_ctx_create();
-    uint64_t before = 0, after = 0, some_left = 0, lines = 0;
-    for (uint32_t i = 0; i < test_rounds(20000); i++) {
-        ap_arena *a = &ctx->scratch;
-        ap_problem p;
-        ap_kernel k, rest;
-        random_problem(&r, a, &small, &p);
-        uint32_t *best = AP_NEW_ARRAY(a, uint32_t, p.nnodes), *x = AP_NEW_ARRAY(a, uint32_t, p.nnodes);
-        int64_t least = 0, left = 0, cost;
-        bool expect = ap_problem_brute_force(a, &p, best, &least), found = false;
-        ap_kernel_from_problem(a, &p, &k);
-        ap_pre *s = ap_pre_create(a, &k);
-        ap_pre_run(s);
-        assert_false(s->overflow);
-        before += p.nnodes;
-        if (!s->infeasible) {
-            ap_pre_extract(s, &rest);
-            found = kernel_brute(a, &rest, best, &left);
-            after += rest.p.nnodes;
-            some_left += rest.p.nnodes > 0;
-            lines += s->log.len;
-            assert_int_equal(rest.p.nnodes + s->log.len, p.nnodes);
-        }
-        assert_int_equal(found, expect);
-        if (found) {
-            ap_pre_undo(s, best, x);
-            assert_int_equal(left + s->constant, least);
-            assert_true(ap_problem_evaluate(&p, x, &cost, NULL));
-            assert_int_equal(cost, least);
-        }
-        ap_arena_reset(a);
+    presolved t = {0};
+    for (uint32_t i = 0; i < test_rounds(20000); i++)
+        presolve_one(ctx, &r, &small, AP_PRE_ALL, &t);
+    print_message("presolve: %u of %u nodes left, %u problems not empty\n", (unsigned)t.left, (unsigned)t.nodes,
+                  (unsigned)t.not_empty);
+    assert_true(t.left < t.nodes / 2 && t.not_empty > 100 && t.lines > 1000);
+    ap_ctx_release(ctx);
+}
+
+/* Each rule alone, and all but that one. */
+static void test_rules(void **state)
+{
+    (void)state;
+    static const char *const name[] = {"single",  "dominated", "eliminate", "minima", "follow",
+                                       "demands", "large",     "slack",     "covered"};
+    ap_ctx *ctx = ap_ctx_create();
+    for (uint32_t i = 0; i < sizeof name / sizeof *name; i++) {
+        rng r = {100 + i};
+        presolved alone = {0}, without = {0};
+        for (uint32_t k = 0; k < test_rounds(2000); k++)
+            presolve_one(ctx, &r, &(shape){9, 4, 500, 1, k % 4 == 3}, 1u << i, &alone);
+        for (uint32_t k = 0; k < test_rounds(1000); k++)
+            presolve_one(ctx, &r, &(shape){9, 4, 500, 1, k % 4 == 3}, AP_PRE_ALL & ~(1u << i), &without);
+        print_message("presolve by %s alone: %u of %u nodes, %u of %u strategies, %u of %u edges, %u of %u rows left\n",
+                      name[i], (unsigned)alone.left, (unsigned)alone.nodes, (unsigned)alone.strategies_left,
+                      (unsigned)alone.strategies, (unsigned)alone.edges_left, (unsigned)alone.edges,
+                      (unsigned)alone.rows_left, (unsigned)alone.rows);
+        assert_true(alone.left + alone.strategies_left + alone.edges_left + alone.rows_left <
+                    alone.nodes + alone.strategies + alone.edges + alone.rows);
+        assert_true(without.lines > 100);
     }
-    print_message("presolve: %u of %u nodes left, %u problems not empty\n", (unsigned)after, (unsigned)before,
-                  (unsigned)some_left);
-    assert_true(after < before / 2 && some_left > 100 && lines > 1000);
     ap_ctx_release(ctx);
 }
 
@@ -386,9 +431,9 @@ static void test_mip(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_evaluate),    cmocka_unit_test(test_rows),           cmocka_unit_test(test_presolve),
-        cmocka_unit_test(test_eliminate),   cmocka_unit_test(test_glpk_contained), cmocka_unit_test(test_mip),
-        cmocka_unit_test(test_multipliers),
+        cmocka_unit_test(test_evaluate), cmocka_unit_test(test_rows),        cmocka_unit_test(test_presolve),
+        cmocka_unit_test(test_rules),    cmocka_unit_test(test_eliminate),   cmocka_unit_test(test_glpk_contained),
+        cmocka_unit_test(test_mip),      cmocka_unit_test(test_multipliers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
