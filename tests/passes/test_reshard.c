@@ -103,6 +103,7 @@ static void all_pairs(void **unused)
         int32_t size[2];
     } meshes[] = {{1, {2}}, {1, {4}}, {2, {2, 2}}};
     uint64_t state = 7;
+    int pairs = 0;
     for (int i = 0; i < 3; i++)
         for (int round = 0; round < (meshes[i].naxes == 1 ? 20 : 6); round++) {
             ap_ctx *ctx = ap_ctx_create();
@@ -115,10 +116,33 @@ static void all_pairs(void **unused)
             ap_sharding all[MAX_SHARDINGS];
             int n = list_shardings(m, ap_shape_get(ctx, shape), 1, all);
             for (int a = 0; a < n; a++)
-                for (int b = 0; b < n; b++)
+                for (int b = 0; b < n; b++, pairs++)
                     check_pair(ctx, &mesh, &c, shape, all[a], all[b], &state);
             ap_ctx_release(ctx);
         }
+    assert_true(pairs > 2000);
+}
+
+/* Three axes have too many pairs for all of them. */
+static void pairs_on_three_axes(void **unused)
+{
+    (void)unused;
+    uint64_t state = 13;
+    const int32_t sizes[] = {2, 2, 2};
+    for (int round = 0; round < 12; round++) {
+        ap_ctx *ctx = ap_ctx_create();
+        ap_mesh_info mesh = mesh_of(ctx, 3, sizes);
+        ap_cluster c;
+        ap_cluster_local(8, &c);
+        ap_module *m = ap_module_create(ctx);
+        ap_module_add_mesh(m, &mesh);
+        ap_shape shape = draw_shape(ctx, &mesh, &state);
+        ap_sharding all[MAX_SHARDINGS];
+        uint32_t n = (uint32_t)list_shardings(m, ap_shape_get(ctx, shape), 1, all);
+        for (int i = 0; i < 100; i++)
+            check_pair(ctx, &mesh, &c, shape, all[draw(&state, n)], all[draw(&state, n)], &state);
+        ap_ctx_release(ctx);
+    }
 }
 
 /* cost(a, c) <= cost(a, b) + cost(b, c), and a path's cost is the sum of its steps. */
@@ -126,8 +150,8 @@ static void no_detour_is_cheaper(void **unused)
 {
     (void)unused;
     ap_ctx *ctx = ap_ctx_create();
-    const int32_t sizes[] = {2, 4};
-    ap_mesh_info mesh = mesh_of(ctx, 2, sizes);
+    const int32_t sizes[] = {2, 2, 2};
+    ap_mesh_info mesh = mesh_of(ctx, 3, sizes);
     ap_cluster c;
     assert_ok(ctx, ap_cluster_from_preset(ctx, "dgx-a100-80gb:2x4", &c));
     ap_module *m = ap_module_create(ctx);
@@ -232,10 +256,8 @@ static void slices_come_early(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_pairs),
-        cmocka_unit_test(no_detour_is_cheaper),
-        cmocka_unit_test(textbook_steps),
-        cmocka_unit_test(slices_come_early),
+        cmocka_unit_test(all_pairs),      cmocka_unit_test(pairs_on_three_axes), cmocka_unit_test(no_detour_is_cheaper),
+        cmocka_unit_test(textbook_steps), cmocka_unit_test(slices_come_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
