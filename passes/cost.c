@@ -161,6 +161,21 @@ static int64_t arithmetic(const ap_cluster *c, const ap_module *m, ap_node n, co
     return mul_div(flops, PS_PER_SECOND, mul_div(peak, efficiency, PPM));
 }
 
+/* What is taken out of operand i when it is only looked up, by the node or inside of it; INT64_MAX when it is read. */
+static int64_t looked_up(const ap_module *m, ap_node n, uint32_t i, const ap_strategy *s)
+{
+    const ap_node_info *node = ap_node_at(m, n);
+    if (i == 0 && ap_op_get(node->op)->lower == AP_LOWER_GATHER)
+        return value_bytes(m, node->out[0], s->result[0]);
+    const ap_block_info *body = ap_op_get(node->op)->has_body ? ap_block_at(m, node->body) : NULL;
+    for (uint32_t b = 0; body && b < body->nodes.len; b++) {
+        const ap_node_info *inner = ap_node_at(m, body->nodes.at[b]);
+        if (ap_op_get(inner->op)->lower == AP_LOWER_GATHER && inner->in[0] == node->in[i])
+            return ap_type_bytes(m->ctx, ap_value_type(m, inner->out[0])) / ap_strategy_divisor(m, n, s);
+    }
+    return INT64_MAX;
+}
+
 /* Bytes that the kernel touches. Of a table that is looked up only what is taken out counts. */
 static int64_t traffic(const ap_module *m, ap_node n, const ap_strategy *s)
 {
@@ -170,9 +185,7 @@ static int64_t traffic(const ap_module *m, ap_node n, const ap_strategy *s)
         results = ap_sat_add(results, value_bytes(m, node->out[i], s->result[i]));
     for (uint32_t i = 0; i < node->nin; i++) {
         int64_t bytes = value_bytes(m, node->in[i], s->operand[i]);
-        if (i == 0 && ap_op_get(node->op)->lower == AP_LOWER_GATHER)
-            bytes = ap_min_i64(bytes, results);
-        sum = ap_sat_add(sum, bytes);
+        sum = ap_sat_add(sum, ap_min_i64(bytes, looked_up(m, n, i, s)));
     }
     return ap_sat_add(sum, results);
 }

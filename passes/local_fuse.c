@@ -80,6 +80,17 @@ bool ap_low_group_needs_store(const ap_low *low, uint32_t group, ap_value root)
 
 /* ---- groups of one item ---- */
 
+/* A sum over other than trailing factors can be added up in its place, row by row, while its terms are looked up: they
+ * are never in memory. Long sums of floats are not, which are folded in double precision, nor those of short floats. */
+static bool can_fold(const ap_low *low, const ap_low_group *g, const ap_node_info *n)
+{
+    ap_dtype t = ap_type_dtype(low->ctx, ap_value_type(low->m, n->out[0]));
+    int64_t terms = 1;
+    for (int l = 0; l < g->nloops; l++)
+        terms = g->inner[l] ? ap_sat_mul(terms, g->extent[l]) : terms;
+    return n->u.reduce.kind <= AP_REDUCE_MIN && terms <= 4096 && (t == AP_F32 || t == AP_F64 || ap_dtype_is_int(t));
+}
+
 static void single_nest(ap_low *low, ap_low_group *g, uint32_t item)
 {
     const ap_low_item *it = &low->items.at[item];
@@ -98,6 +109,7 @@ static void single_nest(ap_low *low, ap_low_group *g, uint32_t item)
             g->inner[f] = g->has_inner = true;
     }
     g->across = reduce && g->nloops && !g->inner[g->nloops - 1];
+    g->folds = g->across && can_fold(low, g, n);
     ap_vec_push(low->scratch, &g->members, mb);
 }
 
@@ -367,7 +379,7 @@ static ap_loc gather_loc(const ap_low *low, const ap_low_group *g)
     return 0;
 }
 
-static bool has_lookup(const ap_low *low, const ap_low_group *g)
+bool ap_low_has_lookup(const ap_low *low, const ap_low_group *g)
 {
     for (uint32_t i = 0; i < g->members.len; i++) {
         ap_low_class kind = low->items.at[g->members.at[i].item].kind;
@@ -383,13 +395,18 @@ static bool try_join(ap_low *low, uint32_t pi, uint32_t ci)
     pairing pr;
     if (!p->nest || !c->nest || p->members.len + c->members.len > MAX_MEMBERS)
         return false;
-    if ((p->across || c->across) && (has_lookup(low, p) || has_lookup(low, c)))
+    bool lookup = (p->across || c->across) && (ap_low_has_lookup(low, p) || ap_low_has_lookup(low, c));
+    if (lookup && (p->across || !c->folds))
         return false;
     if (gather_loc(low, p) && gather_loc(low, c) && gather_loc(low, p) != gather_loc(low, c))
         return false;
     if (!find_pairing(low, p, c, &pr) || has_path(low, pi, ci) || has_path(low, ci, pi))
         return false;
+    bool folds = c->folds && !p->has_inner && p->nloops == c->nloops && is_same_space(p, c, &pr);
+    if (lookup && !folds)
+        return false;
     ap_low_group g = joined(low, p, c, &pr);
+    g.folds = folds;
     if (!ap_low_stages_fit(low, &g))
         return false;
     p->into = ci;

@@ -12,6 +12,7 @@
 #include "ir/text_form.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #define MAX_STAGE 6                       /* two sections a stage, 16 in a nest */
@@ -460,10 +461,112 @@ ap_status ap_low_build_nest(ap_low *low, uint32_t group, ap_low_nest *nest, ap_l
     return AP_OK;
 }
 
+/* ---- sums in their place ---- */
+
+static ap_scalar identity_of(ap_reduce_kind kind, ap_dtype t)
+{
+    static const double start[] = {
+        [AP_REDUCE_SUM] = 0, [AP_REDUCE_PROD] = 1, [AP_REDUCE_MAX] = -INFINITY, [AP_REDUCE_MIN] = INFINITY};
+    ap_scalar x = {.f = start[kind]};
+    return ap_pointwise_eval(AP_PW_CAST, AP_F64, t, &x);
+}
+
+/* The group with its loops in the order of the factors of what is summed, all of them outer ones. */
+static ap_low_group in_order(ap_low *low, const ap_low_group *g, const ap_low_member *sum)
+{
+    ap_low_group r = *g;
+    int8_t to[AP_MAX_LOOPS];
+    r.has_inner = false;
+    memset(r.inner, 0, sizeof r.inner);
+    memset(to, -1, sizeof to);
+    for (int f = 0; f < g->nloops; f++) {
+        to[sum->loop[f]] = (int8_t)f;
+        r.extent[f] = g->extent[sum->loop[f]];
+        r.count[f] = g->count[sum->loop[f]];
+    }
+    memset(&r.members, 0, sizeof r.members);
+    for (uint32_t i = 0; i < g->members.len; i++) {
+        ap_low_member mb = g->members.at[i];
+        for (int f = 0; f < AP_MAX_FACTORS; f++)
+            mb.loop[f] = mb.loop[f] < 0 ? -1 : to[mb.loop[f]];
+        ap_vec_push(low->scratch, &r.members, mb);
+    }
+    return r;
+}
+
+static ap_status fill_identity(rows *r, uint32_t i, const ap_low_call *how)
+{
+    const ap_node_info *n = node_of(r, i);
+    const ap_low_value *v = &r->low->value[n->out[0]];
+    ap_dtype dtype = ap_type_dtype(r->low->ctx, ap_value_type(r->low->m, n->out[0]));
+    ap_low_call call = *how;
+    ap_low_nest nest;
+    call.name = "start";
+    call.about = "where a sum begins";
+    ap_low_nest_init(r->low, &nest);
+    for (int f = 0; f < v->nfactors; f++)
+        ap_low_nest_loop(&nest, v->extent[f], &v->count[f], false);
+    ap_low_nest_section(&nest, false);
+    uint32_t x = ap_low_nest_const(&nest, dtype, identity_of(n->u.reduce.kind, dtype));
+    ap_low_nest_store(&nest, &v->place.ref, dtype, v->place.stride, x);
+    return ap_low_nest_finish(&nest, &call);
+}
+
+static void fold_in_place(rows *r, uint32_t i)
+{
+    static const ap_scatter_kind kind[] = {[AP_REDUCE_SUM] = AP_SCATTER_ADD,
+                                           [AP_REDUCE_PROD] = AP_SCATTER_MUL,
+                                           [AP_REDUCE_MAX] = AP_SCATTER_MAX,
+                                           [AP_REDUCE_MIN] = AP_SCATTER_MIN};
+    const ap_node_info *n = node_of(r, i);
+    const ap_low_value *v = &r->low->value[n->out[0]];
+    int8_t loops[AP_MAX_FACTORS];
+    int64_t stride[AP_MAX_LOOPS];
+    ap_sop s = {.kind = AP_SOP_UPDATE, .reduce = (uint8_t)kind[n->u.reduce.kind], .imm.i = -1};
+    s.dtype = ap_type_dtype(r->low->ctx, ap_value_type(r->low->m, n->out[0]));
+    s.arg[0] = operand_sop(r, i, 0);
+    ap_low_result_loops(r->low, &r->g->members.at[i], loops);
+    add_strides(v->nfactors, v->place.stride, loops, stride);
+    s.operand = (uint8_t)ap_low_nest_operand(&r->nest, &v->place.ref, s.dtype, true, stride);
+    ap_low_nest_add(&r->nest, s);
+}
+
+/* for b, l, d: y[b,d] += table[id[b,l],d] * w[b,l] */
+static ap_status emit_folding(ap_low *low, uint32_t group, uint32_t sum)
+{
+    const ap_low_group *was = &low->groups.at[group];
+    ap_low_group g = in_order(low, was, &was->members.at[sum]);
+    rows r = {.low = low, .g = &g, .group = group, .mb = AP_NEW_ARRAY(low->scratch, row_member, g.members.len)};
+    ap_low_call call = {.when = AP_WHEN_ALWAYS};
+    AP_TRY(resolve_places(&r, &call));
+    describe(&r, &call);
+    AP_TRY(fill_identity(&r, sum, &call));
+    ap_low_nest_init(low, &r.nest);
+    r.nest.ordered = true;
+    for (int l = 0; l < g.nloops; l++)
+        ap_low_nest_loop(&r.nest, g.extent[l], &g.count[l], false);
+    analyse(&r);
+    ap_low_nest_section(&r.nest, false);
+    for (uint32_t i = 0; i < g.members.len; i++) {
+        if (i == sum) {
+            fold_in_place(&r, i);
+            continue;
+        }
+        member_sop(&r, i);
+        if (r.mb[i].stored)
+            store_member(&r, i);
+    }
+    return ap_low_nest_finish(&r.nest, &call);
+}
+
 ap_status ap_low_emit_nest(ap_low *low, uint32_t group)
 {
+    const ap_low_group *g = &low->groups.at[group];
     ap_low_nest nest;
     ap_low_call call;
+    for (uint32_t i = 0; g->folds && ap_low_has_lookup(low, g) && i < g->members.len; i++)
+        if (low->items.at[g->members.at[i].item].kind == AP_LOW_REDUCE)
+            return emit_folding(low, group, i);
     AP_TRY(ap_low_build_nest(low, group, &nest, &call));
     return nest.sops.len ? ap_low_nest_finish(&nest, &call) : AP_OK;
 }

@@ -17,6 +17,8 @@ ap_pass_fn ap_pass_slices;
 ap_pass_fn ap_pass_refine;
 /* normal -> normal: views of views become one; contractions read and write through views. */
 ap_pass_fn ap_pass_views;
+/* normal -> normal: sums over what was looked up become one composite with the lookup. */
+ap_pass_fn ap_pass_embed;
 /* normal -> normal: pointwise and row-reduction nodes become composites: softmax, layernorm, gelu, ... */
 ap_pass_fn ap_pass_rows;
 /* planned -> explicit: reshards become elementary steps. */
@@ -31,7 +33,7 @@ typedef struct ap_pass_hook {
     void *user;
 } ap_pass_hook;
 /* What `compile` and `plan` run between import and planning. */
-#define AP_PASSES_NORMAL "fold,slices,refine,views,rows"
+#define AP_PASSES_NORMAL "fold,slices,refine,views,embed,rows"
 /* Runs "fold,refine" or the like; unknown names are AP_ERR_USAGE. */
 ap_status ap_passes_run(ap_ctx *ctx, ap_module *m, const char *list, const ap_pass_hook *hook);
 

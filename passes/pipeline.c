@@ -9,8 +9,8 @@ static const struct {
     const char *name;
     ap_pass_fn *run;
 } passes[] = {
-    {"fold", ap_pass_fold},   {"slices", ap_pass_slices}, {"refine", ap_pass_refine},
-    {"views", ap_pass_views}, {"rows", ap_pass_rows},     {"explicit", ap_pass_explicit},
+    {"fold", ap_pass_fold},   {"slices", ap_pass_slices}, {"refine", ap_pass_refine},     {"views", ap_pass_views},
+    {"embed", ap_pass_embed}, {"rows", ap_pass_rows},     {"explicit", ap_pass_explicit},
 };
 
 ap_status ap_passes_run(ap_ctx *ctx, ap_module *m, const char *list, const ap_pass_hook *hook)

@@ -256,7 +256,7 @@ static void exclude_first_joints(rows *r)
         const ap_node_info *n = ap_node_at(r->m, id);
         if (n->nout != 1)
             continue;
-        if (n->op == AP_OP_CONTRACT || n->op == AP_OP_GATHER) {
+        if (n->op == AP_OP_CONTRACT || n->op == AP_OP_GATHER || n->op == AP_OP_COMPOSITE) {
             carries[n->out[0]] = true;
             continue;
         }

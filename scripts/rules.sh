@@ -18,7 +18,7 @@ clang-format --dry-run --Werror $sources || complain "run clang-format -i on the
 if grep -n 'AP_OP_[A-Z]' -r backend runtime; then
     complain "AP_OP_ in backend or runtime"
 fi
-patterns='passes/(fold|slices|views|rows|refine|refine_apply)\.c'
+patterns='passes/(fold|slices|views|embed|rows|refine|refine_apply)\.c'
 if grep -n 'AP_OP_[A-Z]' -r passes | grep -vE "^$patterns:" | grep -v AP_OP_COUNT; then
     complain "AP_OP_ in a pass that matches no patterns"
 fi

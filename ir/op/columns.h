@@ -54,6 +54,8 @@ int8_t ap_rule_add_letter(ap_rule *out, ap_letter_kind kind, const ap_shape_info
 int8_t ap_rule_add_letter(ap_rule *out, ap_letter_kind kind, const ap_shape_info *s, int f);
 /* A linear group, unless the results are booleans, which do not add up. */
 void ap_rule_add_group(const ap_module *m, ap_node n, ap_rule *out, uint32_t mask);
+/* Is it a constant of zeros, however it is cut? A sum of as many as one likes is zero again. */
+bool ap_rule_is_zero(const ap_module *m, ap_value v);
 /* One rule letter per spec letter, in order of the operands, then of the result; letter_of by ap_letter_index. */
 void ap_rule_letters_of_spec(const ap_module *m, ap_node n, const ap_spec *spec, ap_rule *out, int8_t *letter_of);
 /* The partial kind of a result when a letter is split; false when it is complete. */

@@ -74,26 +74,6 @@ ap_status infer_scatter(ap_module *m, ap_node n)
     return ap_infer_set(m, n, 0, t, &r);
 }
 
-/* A constant of zeros, however it is cut: nothing has to be subtracted when several ranks add to it. */
-static bool is_zero(const ap_module *m, ap_value v)
-{
-    const ap_value_info *info = ap_value_at(m, v);
-    while (info->kind == AP_VALUE_RESULT) {
-        const ap_node_info *n = ap_node_at(m, info->def);
-        const ap_op_info *op = ap_op_get(n->op);
-        if (!op->planned && !op->collective && !op->step)
-            break;
-        info = ap_value_at(m, n->in[0]);
-    }
-    if (info->kind != AP_VALUE_RESULT || ap_op_get(ap_node_at(m, info->def)->op)->lower != AP_LOWER_CONSTANT)
-        return false;
-    const ap_data *d = ap_node_at(m, info->def)->u.constant;
-    bool zero = d && d->kind == AP_DATA_SPLAT;
-    for (uint64_t i = 0; zero && i < d->size; i++)
-        zero = ((const uint8_t *)d->bytes)[i] == 0;
-    return zero;
-}
-
 void rule_scatter(const ap_module *m, ap_node n, ap_rule *out)
 {
     static const ap_letter_kind kind[AP_SCATTER_KIND_COUNT] = {
@@ -104,7 +84,7 @@ void rule_scatter(const ap_module *m, ap_node n, ap_rule *out)
     const ap_spec *spec = node->u.scatter.spec;
     ap_scatter_kind how = node->u.scatter.kind;
     int8_t letter_of[AP_SPEC_LETTERS];
-    bool base_counts = how == AP_SCATTER_ADD && !is_zero(m, node->in[0]);
+    bool base_counts = how == AP_SCATTER_ADD && !ap_rule_is_zero(m, node->in[0]);
     ap_rule_letters_of_spec(m, n, spec, out, letter_of);
     for (int f = 0; f < spec->operand[2].nletters; f++) {
         char c = spec->operand[2].letter[f];

@@ -65,6 +65,25 @@ static void mark_reduced(ap_rule *out, const ap_spec *spec, const int8_t letter_
     }
 }
 
+bool ap_rule_is_zero(const ap_module *m, ap_value v)
+{
+    const ap_value_info *info = ap_value_at(m, v);
+    while (info->kind == AP_VALUE_RESULT) {
+        const ap_node_info *n = ap_node_at(m, info->def);
+        const ap_op_info *op = ap_op_get(n->op);
+        if (!op->planned && !op->collective && !op->step)
+            break;
+        info = ap_value_at(m, n->in[0]);
+    }
+    if (info->kind != AP_VALUE_RESULT || ap_op_get(ap_node_at(m, info->def)->op)->lower != AP_LOWER_CONSTANT)
+        return false;
+    const ap_data *d = ap_node_at(m, info->def)->u.constant;
+    bool zero = d && d->kind == AP_DATA_SPLAT;
+    for (uint64_t i = 0; zero && i < d->size; i++)
+        zero = ((const uint8_t *)d->bytes)[i] == 0;
+    return zero;
+}
+
 /* ---- the columns ---- */
 
 void rule_source(const ap_module *m, ap_node n, ap_rule *out)
@@ -86,6 +105,10 @@ static void pointwise_groups(const ap_module *m, ap_node n, ap_rule *out)
     }
     if (node->op == AP_OP_DIV && !ap_dtype_is_float(t))
         return;
+    if (node->op == AP_OP_SELECT && (ap_rule_is_zero(m, node->in[1]) || ap_rule_is_zero(m, node->in[2]))) {
+        ap_rule_add_group(m, n, out, 1u << (ap_rule_is_zero(m, node->in[1]) ? 2 : 1));
+        return;
+    }
     for (int g = 0; g < 2; g++)
         ap_rule_add_group(m, n, out, info->linear[g]);
 }
