@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define BANNED (AP_PAD / 4)
+
 ap_ascent *ap_ascent_create(ap_arena *arena, const ap_net *net)
 {
     ap_ascent *a = AP_NEW(arena, ap_ascent);
@@ -15,7 +17,25 @@ ap_ascent *ap_ascent_create(ap_arena *arena, const ap_net *net)
     a->sum = AP_NEW_ARRAY(arena, int64_t, 4 * (size_t)net->widest);
     a->rounded = a->sum + 2 * (size_t)net->widest;
     a->use = AP_NEW_ARRAY(arena, int64_t, (size_t)net->k->nrows + 1);
+    a->alive = AP_NEW_ARRAY(arena, uint32_t, net->at[net->n]);
+    a->nalive = AP_NEW_ARRAY(arena, uint32_t, net->n);
+    ap_ascent_ban(a, NULL);
     return a;
+}
+
+void ap_ascent_ban(ap_ascent *a, const bool *ban)
+{
+    const ap_net *net = a->net;
+    for (uint32_t v = 0; v < net->n; v++) {
+        a->nalive[v] = 0;
+        for (uint32_t i = 0; i < net->size[v]; i++) {
+            size_t at = net->at[v] + i;
+            bool out = ban && ban[at];
+            a->prices->base[at] = out ? BANNED : net->cost[at];
+            if (!out)
+                a->alive[net->at[v] + a->nalive[v]++] = i;
+        }
+    }
 }
 
 /* ---- passes ---- */
@@ -73,11 +93,12 @@ static void send(ap_ascent *a, uint32_t v, const ap_arc *x, const int64_t *share
     const ap_net *net = a->net;
     int64_t *in = a->message + x->in, *out = a->message + x->out;
     uint32_t n = net->size[v], m = net->size[x->other], pm = net->padded[x->other];
-    for (uint32_t i = 0; i < n; i++) {
+    const uint32_t *alive = a->alive + net->at[v];
+    for (uint32_t i = 0; i < n; i++)
         in[i] -= share[i];
-        work[i] = -in[i];
-    }
-    net->minplus(out, work, x->to, n, pm);
+    for (uint32_t q = 0; q < a->nalive[v]; q++)
+        work[q] = -in[alive[q]];
+    net->minplus(out, work, x->to, alive, a->nalive[v], pm);
     int64_t least = least_of(out, m);
     for (uint32_t j = 0; j < m; j++)
         out[j] -= least;
@@ -138,7 +159,7 @@ static int64_t room_below(const ap_ascent *a, int64_t cutoff)
     return room < -1 ? -1 : room > AP_PAD ? AP_PAD : (int64_t)room;
 }
 
-uint64_t ap_ascent_fix(ap_ascent *a, int64_t cutoff, bool *drop)
+uint64_t ap_ascent_fix(ap_ascent *a, int64_t cutoff, bool *drop, int64_t *node)
 {
     const ap_net *net = a->net;
     uint64_t count = 0;
@@ -150,6 +171,8 @@ uint64_t ap_ascent_fix(ap_ascent *a, int64_t cutoff, bool *drop)
             *d |= a->sum[i] > room;
             count += *d;
         }
+        if (node)
+            memcpy(node + net->at[v], a->sum, net->size[v] * sizeof *node);
         share_out(a, v, true);
     }
     return count;

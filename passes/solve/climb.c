@@ -97,6 +97,16 @@ void ap_climb_step(ap_climb *c, int64_t cutoff)
     ap_prices_set(a->prices);
 }
 
+void ap_climb_restart(ap_climb *c, double theta)
+{
+    c->bound = c->mark = INT64_MIN;
+    c->theta = theta;
+    c->idle = c->stalls = c->steps = 0;
+    c->done = false;
+    memset(c->slope, 0, c->a->net->k->nrows * sizeof *c->slope);
+    ap_prices_set(c->a->prices);
+}
+
 void ap_climb_settle(ap_climb *c)
 {
     memcpy(c->a->prices->lambda, c->best, c->a->net->k->nrows * sizeof *c->best);

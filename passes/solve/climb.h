@@ -23,6 +23,8 @@ typedef struct ap_climb {
 ap_climb *ap_climb_create(ap_arena *arena, const ap_net *net);
 /* Two passes and a step. cutoff: the best cost known, INT64_MAX for none. */
 void ap_climb_step(ap_climb *c, int64_t cutoff);
+/* From the prices and messages in hand, for other node costs; theta: the first steps. */
+void ap_climb_restart(ap_climb *c, double theta);
 /* Puts the best prices back and settles the messages there. */
 void ap_climb_settle(ap_climb *c);
 

@@ -1,8 +1,7 @@
 /* Rounds of ascent and search: see large.h. */
 #include "passes/solve/large.h"
 
-#include "passes/solve/climb.h"
-#include "passes/solve/search.h"
+#include "passes/solve/branch.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -15,7 +14,8 @@
 #define REST 40 /* rounds without a better choice after which the search has come to rest */
 
 typedef struct task {
-    ap_climb *climb; /* one of the two */
+    ap_climb *climb; /* one of the three */
+    ap_branch *branch;
     ap_search *search;
     const ap_effort *effort;
     uint64_t slice;
@@ -29,6 +29,7 @@ typedef struct large {
     int64_t cutoff;
     ap_net *net;
     ap_climb *climb;
+    ap_branch *branch; /* when the climb is done */
     ap_search *search[2];
     ap_large *out;
     bool *drop;
@@ -49,6 +50,10 @@ static void *task_run(void *user)
         uint64_t until = t->climb->work + t->slice;
         while (t->climb->work < until && !t->climb->done && t->climb->bound < t->cutoff && !late(t->effort))
             ap_climb_step(t->climb, t->cutoff);
+    } else if (t->branch) {
+        uint64_t until = t->branch->work + t->slice;
+        while (t->branch->work < until && !t->branch->done && !late(t->effort))
+            ap_branch_step(t->branch, t->cutoff);
     } else {
         uint64_t until = t->search->work + t->slice;
         while (t->search->work < until && !late(t->effort))
@@ -141,7 +146,7 @@ static bool try_fixing(large *g, bool rest)
     if (below == INT64_MAX || !g->s->opt->presolve)
         return false;
     int64_t gap = below - g->out->bound;
-    if (!rest && g->tried != INT64_MAX && gap > g->tried - g->tried / 20)
+    if (g->tried != INT64_MAX && gap > g->tried - g->tried / 20 && (!rest || g->branch))
         return false;
     g->tried = gap;
     ap_climb_settle(g->climb);
@@ -149,7 +154,7 @@ static bool try_fixing(large *g, bool rest)
     if (g->out->bound >= below)
         return false;
     memset(g->drop, 0, g->net->at[g->net->n] * sizeof *g->drop);
-    uint64_t nodes = ap_ascent_fix(g->climb->a, below, g->drop);
+    uint64_t nodes = ap_ascent_fix(g->climb->a, below, g->drop, NULL);
     uint64_t pairs = ap_ascent_fix_edges(g->climb->a, below, g->scratch, NULL);
     uint64_t entries = 0;
     for (uint32_t e = 0; e < g->k->p.nedges; e++)
@@ -159,6 +164,16 @@ static bool try_fixing(large *g, bool rest)
     if (enough)
         build_fixed(g, below);
     return enough;
+}
+
+static bool fixing_pays(large *g, bool climbing)
+{
+    if (!g->branch)
+        return try_fixing(g, g->climb->done || !climbing);
+    ap_branch_to_root(g->branch);
+    bool pays = try_fixing(g, true);
+    ap_branch_back(g->branch);
+    return pays;
 }
 
 /* ---- rounds ---- */
@@ -171,37 +186,40 @@ static void first_choices(large *g)
     ap_effort_charge(&g->s->effort, t.slice / 1000);
     g->out->bound = ap_max_i64(g->out->bound, g->climb->bound);
     for (int i = 0; i < 2; i++)
-        ap_search_start(g->search[i], g->climb->x, g->climb->best);
+        ap_search_start(g->search[i], g->climb->x, g->climb->best, g->s->base);
 }
 
 static bool round_done(large *g, uint64_t *slice, bool on)
 {
     task a = {.effort = &g->s->effort, .slice = *slice, .cutoff = goal(g)}, b = a;
-    bool climbing = !g->climb->done;
+    bool climbing = !g->branch && !g->climb->done;
+    if (!climbing && !g->branch && ap_branch_takes(g->net))
+        g->branch = ap_branch_create(g->s->arena, g->climb, g->search[0]);
     if (climbing)
         a.climb = g->climb;
+    else if (g->branch)
+        a.branch = g->branch;
     else
         a.search = g->search[0];
     b.search = g->search[1];
     run_both(g, &a, &b);
     ap_effort_charge(&g->s->effort, *slice / 1000 * 2);
-    g->out->bound = ap_max_i64(g->out->bound, g->climb->bound);
+    g->out->bound = ap_max_i64(g->out->bound, g->branch ? g->branch->bound : g->climb->bound);
     bool better = collect(g);
     g->idle = better ? 0 : g->idle + 1;
-    ap_solver_tell(g->s, climbing ? "ascent" : "search", g->l, g->out->bound);
+    ap_solver_tell(g->s, climbing ? "ascent" : g->branch ? "branching" : "search", g->l, g->out->bound);
     if (climbing)
         for (int i = 0; i < 2; i++)
-            ap_search_prices(g->search[i], g->climb->best);
+            ap_search_prices(g->search[i], g->climb->x, g->climb->best);
     if (g->out->bound >= goal(g))
         return true;
-    bool rest = g->climb->done && climbing;
-    if ((climbing || better) && try_fixing(g, rest || g->climb->done)) {
+    if ((climbing || better) && fixing_pays(g, climbing)) {
         g->out->reduced = true;
         return true;
     }
     if (*slice < LAST_SLICE)
         *slice += *slice / 2;
-    return ap_effort_spent(&g->s->effort) || (!on && g->climb->done && g->idle >= REST);
+    return ap_effort_spent(&g->s->effort) || (!on && !climbing && g->idle >= REST);
 }
 
 bool ap_large_takes(const ap_kernel *k)

@@ -1,14 +1,15 @@
 /* Min-plus products of a vector and a matrix: see minplus.h. */
 #include "passes/solve/minplus.h"
 
-static void minplus_plain(int64_t *out, const int64_t *a, const int64_t *m, uint32_t n, uint32_t ld)
+static void minplus_plain(int64_t *out, const int64_t *a, const int64_t *m, const uint32_t *row, uint32_t n,
+                          uint32_t ld)
 {
     for (uint32_t j = 0; j < ld; j++)
-        out[j] = a[0] + m[j];
-    for (uint32_t i = 1; i < n; i++) {
-        const int64_t *row = m + (uint64_t)i * ld;
+        out[j] = INT64_MAX;
+    for (uint32_t i = 0; i < n; i++) {
+        const int64_t *line = m + (uint64_t)row[i] * ld;
         for (uint32_t j = 0; j < ld; j++) {
-            int64_t c = a[i] + row[j];
+            int64_t c = a[i] + line[j];
             out[j] = c < out[j] ? c : out[j];
         }
     }
@@ -18,19 +19,19 @@ static void minplus_plain(int64_t *out, const int64_t *a, const int64_t *m, uint
 #include <immintrin.h>
 
 /* Groups of 32 columns, then of 8, so that what has been found stays in registers. */
-__attribute__((target("avx512f"))) static void minplus_512(int64_t *out, const int64_t *a, const int64_t *m, uint32_t n,
-                                                           uint32_t ld)
+__attribute__((target("avx512f"))) static void minplus_512(int64_t *out, const int64_t *a, const int64_t *m,
+                                                           const uint32_t *row, uint32_t n, uint32_t ld)
 {
     uint32_t j = 0;
     for (; j + 32 <= ld; j += 32) {
         __m512i b0 = _mm512_set1_epi64(INT64_MAX), b1 = b0, b2 = b0, b3 = b0;
-        const int64_t *row = m + j;
-        for (uint32_t i = 0; i < n; i++, row += ld) {
+        for (uint32_t i = 0; i < n; i++) {
+            const int64_t *line = m + (uint64_t)row[i] * ld + j;
             __m512i x = _mm512_set1_epi64(a[i]);
-            b0 = _mm512_min_epi64(b0, _mm512_add_epi64(x, _mm512_loadu_si512(row)));
-            b1 = _mm512_min_epi64(b1, _mm512_add_epi64(x, _mm512_loadu_si512(row + 8)));
-            b2 = _mm512_min_epi64(b2, _mm512_add_epi64(x, _mm512_loadu_si512(row + 16)));
-            b3 = _mm512_min_epi64(b3, _mm512_add_epi64(x, _mm512_loadu_si512(row + 24)));
+            b0 = _mm512_min_epi64(b0, _mm512_add_epi64(x, _mm512_loadu_si512(line)));
+            b1 = _mm512_min_epi64(b1, _mm512_add_epi64(x, _mm512_loadu_si512(line + 8)));
+            b2 = _mm512_min_epi64(b2, _mm512_add_epi64(x, _mm512_loadu_si512(line + 16)));
+            b3 = _mm512_min_epi64(b3, _mm512_add_epi64(x, _mm512_loadu_si512(line + 24)));
         }
         _mm512_storeu_si512(out + j, b0);
         _mm512_storeu_si512(out + j + 8, b1);
@@ -39,20 +40,21 @@ __attribute__((target("avx512f"))) static void minplus_512(int64_t *out, const i
     }
     for (; j + 16 <= ld; j += 16) {
         __m512i b0 = _mm512_set1_epi64(INT64_MAX), b1 = b0;
-        const int64_t *row = m + j;
-        for (uint32_t i = 0; i < n; i++, row += ld) {
+        for (uint32_t i = 0; i < n; i++) {
+            const int64_t *line = m + (uint64_t)row[i] * ld + j;
             __m512i x = _mm512_set1_epi64(a[i]);
-            b0 = _mm512_min_epi64(b0, _mm512_add_epi64(x, _mm512_loadu_si512(row)));
-            b1 = _mm512_min_epi64(b1, _mm512_add_epi64(x, _mm512_loadu_si512(row + 8)));
+            b0 = _mm512_min_epi64(b0, _mm512_add_epi64(x, _mm512_loadu_si512(line)));
+            b1 = _mm512_min_epi64(b1, _mm512_add_epi64(x, _mm512_loadu_si512(line + 8)));
         }
         _mm512_storeu_si512(out + j, b0);
         _mm512_storeu_si512(out + j + 8, b1);
     }
     for (; j < ld; j += 8) {
         __m512i b = _mm512_set1_epi64(INT64_MAX);
-        const int64_t *row = m + j;
-        for (uint32_t i = 0; i < n; i++, row += ld)
-            b = _mm512_min_epi64(b, _mm512_add_epi64(_mm512_set1_epi64(a[i]), _mm512_loadu_si512(row)));
+        for (uint32_t i = 0; i < n; i++) {
+            const int64_t *line = m + (uint64_t)row[i] * ld + j;
+            b = _mm512_min_epi64(b, _mm512_add_epi64(_mm512_set1_epi64(a[i]), _mm512_loadu_si512(line)));
+        }
         _mm512_storeu_si512(out + j, b);
     }
 }
@@ -62,16 +64,16 @@ __attribute__((target("avx2"))) static inline __m256i least_256(__m256i a, __m25
     return _mm256_blendv_epi8(a, b, _mm256_cmpgt_epi64(a, b));
 }
 
-__attribute__((target("avx2"))) static void minplus_256(int64_t *out, const int64_t *a, const int64_t *m, uint32_t n,
-                                                        uint32_t ld)
+__attribute__((target("avx2"))) static void minplus_256(int64_t *out, const int64_t *a, const int64_t *m,
+                                                        const uint32_t *row, uint32_t n, uint32_t ld)
 {
     for (uint32_t j = 0; j < ld; j += 8) {
         __m256i b0 = _mm256_set1_epi64x(INT64_MAX), b1 = b0;
-        const int64_t *row = m + j;
-        for (uint32_t i = 0; i < n; i++, row += ld) {
+        for (uint32_t i = 0; i < n; i++) {
+            const int64_t *line = m + (uint64_t)row[i] * ld + j;
             __m256i x = _mm256_set1_epi64x(a[i]);
-            b0 = least_256(b0, _mm256_add_epi64(x, _mm256_loadu_si256((const __m256i *)row)));
-            b1 = least_256(b1, _mm256_add_epi64(x, _mm256_loadu_si256((const __m256i *)(row + 4))));
+            b0 = least_256(b0, _mm256_add_epi64(x, _mm256_loadu_si256((const __m256i *)line)));
+            b1 = least_256(b1, _mm256_add_epi64(x, _mm256_loadu_si256((const __m256i *)(line + 4))));
         }
         _mm256_storeu_si256((__m256i *)(out + j), b0);
         _mm256_storeu_si256((__m256i *)(out + j + 4), b1);

@@ -14,8 +14,9 @@ static inline uint32_t ap_padded(uint32_t n)
     return (n + AP_LANES - 1) / AP_LANES * AP_LANES;
 }
 
-/* out[j] = min over i < n of a[i] + m[i * ld + j], for j < ld. */
-typedef void ap_minplus_fn(int64_t *out, const int64_t *a, const int64_t *m, uint32_t n, uint32_t ld);
+/* out[j] = min over q < n of a[q] + m[row[q] * ld + j], for j < ld. */
+typedef void ap_minplus_fn(int64_t *out, const int64_t *a, const int64_t *m, const uint32_t *row, uint32_t n,
+                           uint32_t ld);
 ap_minplus_fn *ap_minplus_get(void);
 
 #endif

@@ -59,6 +59,9 @@ static void lay_nodes(ap_net *net, ap_arena *a)
         net->at[v + 1] = net->at[v] + net->padded[v];
         net->widest = net->padded[v] > net->widest ? net->padded[v] : net->widest;
     }
+    net->all = AP_NEW_ARRAY(a, uint32_t, net->widest);
+    for (uint32_t i = 0; i < net->widest; i++)
+        net->all[i] = i;
     net->cost = AP_NEW_ARRAY(a, int64_t, net->at[net->n]);
     for (uint32_t v = 0; v < net->n; v++) {
         int64_t least = least_of(p->cost[v], net->size[v]);
@@ -130,8 +133,9 @@ static int point_compare(const void *a, const void *b)
 }
 
 /* The demands d[0..n) of one node as disjoint intervals, without those that all strategies hold alike. */
-static uint32_t disjoin(ap_arena *a, const ap_problem *p, uint32_t v, const uint32_t *d, uint32_t n, ap_demand *out)
+static uint32_t disjoin(ap_arena *a, ap_net *net, uint32_t v, const uint32_t *d, uint32_t n, ap_demand *out)
 {
+    const ap_problem *p = &net->k->p;
     uint32_t *point = AP_NEW_ARRAY(a, uint32_t, 2 * (size_t)n), size = p->nstrategies[v], count = 0;
     for (uint32_t i = 0; i < n; i++) {
         point[2 * i] = p->demand[d[i]].lo;
@@ -146,11 +150,15 @@ static uint32_t disjoin(ap_arena *a, const ap_problem *p, uint32_t v, const uint
             if (p->demand[d[i]].lo <= point[q] && point[q] < p->demand[d[i]].hi)
                 for (uint32_t x = 0; x < size; x++)
                     usage[x] += p->demand[d[i]].usage[x];
-        bool same = true, as_before = count > 0 && out[count - 1].hi == point[q];
-        for (uint32_t x = 0; x < size; x++) {
+        bool same = true;
+        for (uint32_t x = 0; x < size; x++)
             same &= usage[x] == usage[0];
+        bool as_before = !same && count > 0 && out[count - 1].hi == point[q];
+        for (uint32_t x = 0; x < size; x++) {
             as_before = as_before && usage[x] == out[count - 1].usage[x];
         }
+        for (uint32_t r = point[q]; same && r < point[q + 1]; r++)
+            net->room[r] -= usage[0];
         if (as_before)
             out[count - 1].hi = point[q + 1];
         else if (!same)
@@ -170,11 +178,12 @@ static void lay_demands(ap_net *net, ap_arena *a)
     uint32_t *fill = ap_arena_memdup(a, at, net->n * sizeof *fill);
     for (uint32_t d = 0; d < p->ndemands; d++)
         of[fill[p->demand[d].node]++] = d;
+    net->room = ap_arena_memdup(a, net->k->rhs, net->k->nrows * sizeof *net->room);
     net->span_at = AP_NEW_ARRAY(a, uint32_t, (size_t)net->n + 1);
     net->held = AP_NEW_ARRAY(a, ap_demand, 2 * (size_t)p->ndemands);
     for (uint32_t v = 0; v < net->n; v++) {
         uint32_t n = at[v + 1] - at[v], from = net->span_at[v];
-        net->span_at[v + 1] = from + (n > 0 ? disjoin(a, p, v, of + at[v], n, net->held + from) : 0);
+        net->span_at[v + 1] = from + (n > 0 ? disjoin(a, net, v, of + at[v], n, net->held + from) : 0);
     }
 }
 

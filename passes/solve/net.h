@@ -34,7 +34,9 @@ typedef struct ap_net {
     int64_t *cost;     /* [at] scaled; AP_PAD in the padding */
     uint32_t *span_at; /* what v holds, as disjoint intervals: held[span_at[v]] .. held[span_at[v + 1]] */
     ap_demand *held;
+    int64_t *room;   /* per row: what is left for them; what all strategies of a node hold alike is off */
     uint32_t widest; /* padded */
+    uint32_t *all;   /* 0, 1, ... widest - 1 */
 } ap_net;
 
 /* room: see above, unscaled; INT64_MAX when no cutoff is known. Kernels with pair demands are not taken. */

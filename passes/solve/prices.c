@@ -19,6 +19,7 @@ ap_prices *ap_prices_create(ap_arena *arena, const ap_net *net)
 {
     ap_prices *a = AP_NEW(arena, ap_prices);
     a->net = net;
+    a->base = ap_arena_memdup(arena, net->cost, net->at[net->n] * sizeof *net->cost);
     a->unary = ap_arena_memdup(arena, net->cost, net->at[net->n] * sizeof *net->cost);
     a->lambda = AP_NEW_ARRAY(arena, double, net->k->nrows);
     a->fixed = AP_NEW_ARRAY(arena, int64_t, net->k->nrows);
@@ -41,7 +42,7 @@ void ap_prices_set(ap_prices *a)
         back += (__int128)a->fixed[r] * net->k->rhs[r];
     }
     a->back = (back + (one << a->shift) - 1) >> a->shift;
-    memcpy(a->unary, net->cost, net->at[net->n] * sizeof *net->cost);
+    memcpy(a->unary, a->base, net->at[net->n] * sizeof *net->cost);
     for (uint32_t d = 0; d < p->ndemands; d++) {
         const ap_demand *x = &p->demand[d];
         __int128 w = a->prefix[x->hi] - a->prefix[x->lo];

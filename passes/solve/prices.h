@@ -8,6 +8,7 @@
 typedef struct ap_prices {
     const ap_net *net;
     double *lambda; /* per row; unscaled */
+    int64_t *base;  /* node costs without prices: net->cost, and what a search puts on top */
     int64_t *unary; /* node costs with the price of memory, rounded down; laid out like net->cost */
     __int128 back;  /* what the limit pays back, scaled, rounded up */
     int64_t *fixed; /* lambda, scaled, times 2^shift */

@@ -25,6 +25,7 @@ ap_search *ap_search_create(ap_arena *arena, const ap_net *net, uint64_t seed)
     s->parent = AP_NEW_ARRAY(arena, uint32_t, n);
     s->proposal = AP_NEW_ARRAY(arena, uint32_t, n);
     s->kept = AP_NEW_ARRAY(arena, uint32_t, n);
+    s->origin = AP_NEW_ARRAY(arena, uint32_t, n);
     s->base = AP_NEW_ARRAY(arena, uint32_t, n);
     s->in = AP_NEW_ARRAY(arena, bool, n);
     s->node_sum = AP_NEW_ARRAY(arena, int64_t, net->at[n]);
@@ -154,7 +155,7 @@ static void solve_forest(ap_search *s, const int64_t *unary, const uint32_t *x, 
             continue;
         uint32_t p = s->parent[v], m = net->size[p];
         /* link is the parent's arc: its `from` leads from v's strategies to the parent's */
-        net->minplus(s->sum, s->node_sum + net->at[v], s->link[v]->from, net->size[v], net->padded[p]);
+        net->minplus(s->sum, s->node_sum + net->at[v], s->link[v]->from, net->all, net->size[v], net->padded[p]);
         add_to(s->node_sum + net->at[p], s->sum, m);
         s->work += (uint64_t)net->size[v] * net->padded[p] / 2 + 50;
     }
@@ -418,20 +419,9 @@ static void polish(ap_search *s)
 
 /* ---- the walk ---- */
 
-void ap_search_start(ap_search *s, const uint32_t *x, const double *lambda)
+void ap_search_prices(ap_search *s, const uint32_t *x, const double *lambda)
 {
-    memcpy(s->x, x, s->net->n * sizeof *x);
-    memcpy(s->prices->lambda, lambda, s->net->k->nrows * sizeof *lambda);
-    ap_prices_set(s->prices);
-    s->step = 0.05;
-    int64_t cost;
-    if (ap_kernel_cost(s->net->k, s->x, &cost))
-        s->unit = 0.01 * (double)cost;
-    memcpy(s->first, lambda, s->net->k->nrows * sizeof *lambda);
-}
-
-void ap_search_prices(ap_search *s, const double *lambda)
-{
+    memcpy(s->origin, x, s->net->n * sizeof *x);
     memcpy(s->first, lambda, s->net->k->nrows * sizeof *lambda);
 }
 
@@ -442,6 +432,18 @@ void ap_search_tell(ap_search *s, const uint32_t *x, int64_t cost)
     s->found = true;
     s->best_cost = cost;
     memcpy(s->best, x, s->net->n * sizeof *x);
+}
+
+void ap_search_start(ap_search *s, const uint32_t *x, const double *lambda, double constant)
+{
+    int64_t cost;
+    ap_search_prices(s, x, lambda);
+    memcpy(s->x, x, s->net->n * sizeof *x);
+    memcpy(s->prices->lambda, lambda, s->net->k->nrows * sizeof *lambda);
+    ap_prices_set(s->prices);
+    s->step = 0.05;
+    if (ap_kernel_cost(s->net->k, s->x, &cost))
+        s->unit = 0.01 * fabs((double)cost + constant);
 }
 
 /* Dearer where x holds too much, cheaper where there is room. */
@@ -481,19 +483,33 @@ static bool worth_repair(ap_search *s)
     return s->rounds % 4 == 0 && (!s->found || worst < limit / 10);
 }
 
+void ap_search_try(ap_search *s, const uint32_t *x)
+{
+    memcpy(s->x, x, s->net->n * sizeof *x);
+    measure(s);
+    if (repair(s, 40))
+        polish(s);
+}
+
+/* A cycle starts from the best choice, warm, or from the relaxation's, cold. */
+static void start_cycle(ap_search *s)
+{
+    static const double level[] = {0.01, 0.03, 0.1, 0.3, 1};
+    const ap_net *net = s->net;
+    bool cold = !s->found || below(s, 3) == 0;
+    double gap = s->found ? fmin((double)(s->best_cost - s->bound), s->unit) : s->unit;
+    s->top = cold ? 0 : level[below(s, 5)] * gap * exp2(net->shift) / net->n;
+    memcpy(s->x, cold ? s->origin : s->best, net->n * sizeof *s->x);
+    if (cold || below(s, 2) == 0)
+        memcpy(s->prices->lambda, s->first, net->k->nrows * sizeof *s->first);
+    ap_prices_set(s->prices);
+}
+
 void ap_search_round(ap_search *s)
 {
     uint32_t at = s->rounds++ % CYCLE;
-    if (at == 0) {
-        static const double level[] = {0.03, 0.1, 0.3, 1, 3};
-        double gap = s->found ? (double)(s->best_cost - s->bound) : fabs(s->unit);
-        s->top = level[below(s, 5)] * gap * exp2(s->net->shift) / s->net->n;
-        if (s->found && below(s, 4) > 0)
-            memcpy(s->x, s->best, s->net->n * sizeof *s->x);
-        if (below(s, 2) == 0)
-            memcpy(s->prices->lambda, s->first, s->net->k->nrows * sizeof *s->first);
-        ap_prices_set(s->prices);
-    }
+    if (at == 0)
+        start_cycle(s);
     double left = 1 - (double)at / (CYCLE - 10);
     s->heat = left > 0 ? s->top * left * left : 0;
     for (int i = 0; i < 3; i++) {

@@ -26,6 +26,7 @@ typedef struct ap_search {
     uint64_t work; /* done, about nanoseconds */
     /* Scratch, all of it made once. */
     uint32_t *order, *up, *next, *part, *queue, *parent, *proposal, *base, *kept;
+    uint32_t *origin; /* what the relaxation chose */
     bool *in;
     int64_t *node_sum;          /* per padded strategy */
     int64_t *sum;               /* one node */
@@ -41,10 +42,12 @@ typedef struct ap_search {
 
 ap_search *ap_search_create(ap_arena *arena, const ap_net *net, uint64_t seed);
 /* Starts from the choice and multipliers given. */
-void ap_search_start(ap_search *s, const uint32_t *x, const double *lambda);
+void ap_search_start(ap_search *s, const uint32_t *x, const double *lambda, double constant);
 /* Better multipliers and a better choice, from elsewhere. */
-void ap_search_prices(ap_search *s, const double *lambda);
+void ap_search_prices(ap_search *s, const uint32_t *x, const double *lambda);
 void ap_search_tell(ap_search *s, const uint32_t *x, int64_t cost);
+/* Repairs and polishes a choice. */
+void ap_search_try(ap_search *s, const uint32_t *x);
 /* One round of moves at the prices, a correction of the prices, and polish when the choice fits. */
 void ap_search_round(ap_search *s);
 

@@ -1,0 +1,292 @@
+/* The tree: see branch.h. */
+#include "passes/solve/branch.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MESSAGES_MAX ((size_t)200000) /* kept at every level of the tree */
+#define STEPS_MOST 60
+#define STEPS_LOOK 10
+
+static void state_save(ap_branch *b, ap_branch_level *l)
+{
+    const ap_net *net = b->net;
+    const ap_ascent *a = b->climb->a;
+    memcpy(l->message, a->message, net->messages * sizeof *l->message);
+    memcpy(l->offset, a->offset, net->n * sizeof *l->offset);
+    memcpy(l->edge_offset, a->edge_offset, net->k->p.nedges * sizeof *l->edge_offset);
+    memcpy(l->lambda, a->prices->lambda, net->k->nrows * sizeof *l->lambda);
+    memcpy(l->ban, b->ban, net->at[net->n] * sizeof *l->ban);
+    l->total = a->total;
+}
+
+static void state_restore(ap_branch *b, const ap_branch_level *l)
+{
+    const ap_net *net = b->net;
+    ap_ascent *a = b->climb->a;
+    memcpy(a->message, l->message, net->messages * sizeof *l->message);
+    memcpy(a->offset, l->offset, net->n * sizeof *l->offset);
+    memcpy(a->edge_offset, l->edge_offset, net->k->p.nedges * sizeof *l->edge_offset);
+    memcpy(a->prices->lambda, l->lambda, net->k->nrows * sizeof *l->lambda);
+    memcpy(b->ban, l->ban, net->at[net->n] * sizeof *l->ban);
+    a->total = l->total;
+}
+
+static uint32_t alive(const ap_branch *b, uint32_t v, uint32_t *out_one)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->net->size[v]; i++) {
+        if (b->ban[b->net->at[v] + i])
+            continue;
+        n++;
+        *out_one = i;
+    }
+    return n;
+}
+
+bool ap_branch_takes(const ap_net *net)
+{
+    return net->messages <= MESSAGES_MAX && net->k->nrows <= MESSAGES_MAX;
+}
+
+ap_branch *ap_branch_create(ap_arena *arena, ap_climb *climb, ap_search *search)
+{
+    const ap_net *net = climb->a->net;
+    ap_branch *b = AP_NEW(arena, ap_branch);
+    *b = (ap_branch){
+        .net = net, .climb = climb, .search = search, .bound = climb->bound, .parent = climb->bound, .lost = INT64_MAX};
+    for (uint32_t d = 0; d < AP_BRANCH_DEPTH + 2; d++) {
+        ap_branch_level *l = d < AP_BRANCH_DEPTH ? &b->level[d] : d == AP_BRANCH_DEPTH ? &b->root : &b->spare;
+        l->message = AP_NEW_ARRAY(arena, int64_t, net->messages);
+        l->offset = AP_NEW_ARRAY(arena, int64_t, net->n);
+        l->edge_offset = AP_NEW_ARRAY(arena, int64_t, net->k->p.nedges);
+        l->lambda = AP_NEW_ARRAY(arena, double, net->k->nrows);
+        l->ban = AP_NEW_ARRAY(arena, bool, net->at[net->n]);
+        l->second = AP_NEW_ARRAY(arena, bool, net->widest);
+    }
+    b->ban = AP_NEW_ARRAY(arena, bool, net->at[net->n]);
+    b->gap = AP_NEW_ARRAY(arena, int64_t, net->at[net->n]);
+    b->least = AP_NEW_ARRAY(arena, int64_t, (size_t)net->k->nrows + 1);
+    ap_ledger_init(&b->ledger, arena, net->k->nrows);
+    state_save(b, &b->root);
+    return b;
+}
+
+void ap_branch_to_root(ap_branch *b)
+{
+    state_save(b, &b->spare);
+    state_restore(b, &b->root);
+    ap_ascent_ban(b->climb->a, NULL);
+    ap_climb_restart(b->climb, 0.05);
+    memcpy(b->climb->best, b->root.lambda, b->net->k->nrows * sizeof *b->root.lambda);
+}
+
+void ap_branch_back(ap_branch *b)
+{
+    state_restore(b, &b->spare);
+    b->climb->bound = b->bound;
+}
+
+/* ---- memory ---- */
+
+static int64_t least_held(const ap_branch *b, const ap_demand *d)
+{
+    int64_t least = INT64_MAX;
+    for (uint32_t i = 0; i < b->net->size[d->node]; i++)
+        if (!b->ban[b->net->at[d->node] + i])
+            least = ap_min_i64(least, d->usage[i]);
+    return least;
+}
+
+/* Bans what does not fit beside the least of the others. False when something cannot fit at all. */
+static bool ban_by_memory(ap_branch *b, bool *changed)
+{
+    const ap_net *net = b->net;
+    uint32_t rows = net->k->nrows, one;
+    *changed = false;
+    memset(b->least, 0, ((size_t)rows + 1) * sizeof *b->least);
+    for (uint32_t v = 0; v < net->n; v++)
+        if (alive(b, v, &one) == 0)
+            return false;
+    for (uint32_t q = 0; q < net->span_at[net->n]; q++) {
+        int64_t least = least_held(b, &net->held[q]);
+        b->least[net->held[q].lo] += least;
+        b->least[net->held[q].hi] -= least;
+    }
+    for (uint32_t r = 1; r < rows; r++)
+        b->least[r] += b->least[r - 1];
+    ap_ledger_set(&b->ledger, b->least, net->room);
+    if (!ap_ledger_fits(&b->ledger))
+        return false;
+    for (uint32_t q = 0; q < net->span_at[net->n]; q++) {
+        const ap_demand *d = &net->held[q];
+        int64_t most = least_held(b, d) - ap_ledger_most(&b->ledger, d->lo, d->hi);
+        for (uint32_t i = 0; i < net->size[d->node]; i++) {
+            bool *ban = &b->ban[net->at[d->node] + i];
+            if (!*ban && d->usage[i] > most)
+                *ban = *changed = true;
+        }
+    }
+    b->work += 20 * (uint64_t)rows + 200 * (uint64_t)net->span_at[net->n];
+    return true;
+}
+
+/* ---- bounds ---- */
+
+/* Between the node's bound and the cutoff; without one, a guess. */
+static int64_t room_for(const ap_branch *b, int64_t cutoff)
+{
+    const ap_climb *c = b->climb;
+    double guess = 0.05 * fabs((double)c->bound + c->constant) + 1;
+    return cutoff == INT64_MAX ? (int64_t)guess : cutoff - c->bound;
+}
+
+/* Raises the bound as long as that pays. */
+static void climb_here(ap_branch *b, int64_t cutoff)
+{
+    ap_climb *c = b->climb;
+    uint64_t before = c->work;
+    ap_climb_restart(c, 0.1);
+    int64_t mark = b->parent;
+    for (int i = 1; i <= STEPS_MOST && c->bound < cutoff; i++) {
+        ap_climb_step(c, cutoff);
+        if (i % STEPS_LOOK != 0)
+            continue;
+        /* Worth going on if the same gain over the steps left could close a good part of the gap. */
+        if (c->bound - mark < room_for(b, cutoff) / 30)
+            break;
+        mark = c->bound;
+    }
+    if (c->bound < cutoff)
+        ap_climb_settle(c);
+    b->work += c->work - before;
+}
+
+/* ---- branching ---- */
+
+typedef struct split {
+    uint32_t node;
+    bool by_price;
+    int64_t at; /* prices up to it on one side */
+    uint32_t best;
+    int64_t score;
+} split;
+
+static int64_t price_of(const ap_branch *b, size_t i)
+{
+    return b->climb->a->prices->unary[i] - b->climb->a->prices->base[i];
+}
+
+static uint32_t cheapest(const ap_branch *b, uint32_t v)
+{
+    uint32_t best = AP_NONE;
+    for (uint32_t i = 0; i < b->net->size[v]; i++)
+        if (!b->ban[b->net->at[v] + i] && (best == AP_NONE || b->gap[b->net->at[v] + i] < b->gap[b->net->at[v] + best]))
+            best = i;
+    return best;
+}
+
+/* The node whose good strategies differ most in the price of what they hold. */
+static bool choose_split(const ap_branch *b, int64_t cutoff, split *out)
+{
+    const ap_net *net = b->net;
+    int64_t near = (room_for(b, cutoff) / 8 + 1) * ((int64_t)1 << net->shift);
+    *out = (split){.node = AP_NONE, .score = -1};
+    for (uint32_t v = 0; v < net->n; v++) {
+        uint32_t one = 0, count = alive(b, v, &one), close = 0;
+        if (count < 2)
+            continue;
+        int64_t lo = INT64_MAX, hi = INT64_MIN;
+        for (uint32_t i = 0; i < net->size[v]; i++) {
+            size_t at = net->at[v] + i;
+            if (b->ban[at] || b->gap[at] > near)
+                continue;
+            lo = ap_min_i64(lo, price_of(b, at));
+            hi = ap_max_i64(hi, price_of(b, at));
+            close++;
+        }
+        int64_t spread = close > 1 ? hi - lo : 0, score = spread > 0 ? spread : 0;
+        bool by_price = spread > near / 1000;
+        if (!by_price)
+            score = close > 1 ? (int64_t)ap_min_i64(close, near / 1000) : 0;
+        if (score > out->score)
+            *out = (split){v, by_price, lo + spread / 2, cheapest(b, v), score};
+    }
+    return out->node != AP_NONE;
+}
+
+/* The branch with the cheapest strategy first, the other waits. */
+static void descend(ap_branch *b, const split *s)
+{
+    const ap_net *net = b->net;
+    ap_branch_level *l = &b->level[b->depth++];
+    state_save(b, l);
+    l->node = s->node;
+    l->bound = b->climb->bound;
+    size_t first = net->at[s->node];
+    bool low = s->by_price && price_of(b, first + s->best) <= s->at;
+    for (uint32_t i = 0; i < net->size[s->node]; i++) {
+        bool with_best = s->by_price ? (price_of(b, first + i) <= s->at) == low : i == s->best;
+        l->second[i] = with_best;
+        b->ban[first + i] |= !with_best;
+    }
+    b->parent = l->bound;
+}
+
+/* The node in hand is done with: to the nearest branch that waits. */
+static void back(ap_branch *b, int64_t cutoff)
+{
+    while (b->depth > 0) {
+        ap_branch_level *l = &b->level[--b->depth];
+        if (l->bound >= cutoff)
+            continue;
+        state_restore(b, l);
+        for (uint32_t i = 0; i < b->net->size[l->node]; i++)
+            b->ban[b->net->at[l->node] + i] |= l->second[i];
+        b->parent = l->bound;
+        return;
+    }
+    b->done = true;
+}
+
+static void update_bound(ap_branch *b, int64_t cutoff)
+{
+    int64_t least = ap_min_i64(b->done ? cutoff : b->parent, b->lost);
+    for (uint32_t d = 0; d < b->depth; d++)
+        least = ap_min_i64(least, b->level[d].bound);
+    b->bound = ap_max_i64(b->bound, ap_min_i64(least, cutoff));
+}
+
+void ap_branch_step(ap_branch *b, int64_t cutoff)
+{
+    bool possible = true, changed = true;
+    b->nodes++;
+    if (b->search->found)
+        cutoff = ap_min_i64(cutoff, b->search->best_cost);
+    for (int i = 0; i < 4 && possible && changed; i++)
+        possible = ban_by_memory(b, &changed);
+    split s;
+    if (possible) {
+        ap_ascent_ban(b->climb->a, b->ban);
+        climb_here(b, cutoff);
+        ap_ascent *a = b->climb->a;
+        uint64_t before = b->search->work;
+        if (b->climb->bound < cutoff) {
+            ap_search_try(b->search, b->climb->x);
+            ap_ascent_fix(a, cutoff, b->ban, b->gap);
+            b->work += ap_ascent_work(b->net) / 2 + b->search->work - before;
+        }
+        if (b->search->found)
+            cutoff = ap_min_i64(cutoff, b->search->best_cost);
+        possible = b->climb->bound < cutoff;
+    }
+    b->climb->bound = ap_max_i64(b->climb->bound, b->parent);
+    bool deeper = possible && choose_split(b, cutoff, &s);
+    if (deeper && b->depth < AP_BRANCH_DEPTH) {
+        descend(b, &s);
+    } else {
+        b->lost = deeper ? ap_min_i64(b->lost, b->climb->bound) : b->lost;
+        back(b, cutoff);
+    }
+    update_bound(b, cutoff);
+}
