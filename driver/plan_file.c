@@ -62,8 +62,10 @@ cJSON *ap_plan_json(const ap_job *job, bool with_time)
     cJSON_AddNumberToObject(o, "bound", seconds(r->bound_ps));
     cJSON_AddNumberToObject(o, "gap", gap_of(r));
     cJSON_AddStringToObject(o, "proof", r->proof ? r->proof : "");
-    if (with_time)
+    if (with_time) {
         cJSON_AddNumberToObject(o, "planning_seconds", r->planning_seconds);
+        cJSON_AddNumberToObject(o, "solver_seconds", r->solver_seconds);
+    }
     cJSON_AddNumberToObject(o, "compute_seconds", seconds(r->compute_ps));
     cJSON_AddNumberToObject(o, "communication_seconds", seconds(r->communication_ps));
     cJSON_AddNumberToObject(o, "sharded_flops_fraction", r->sharded_flops_fraction);

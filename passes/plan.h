@@ -31,7 +31,7 @@ typedef struct ap_plan_result {
     int64_t cost_ps, bound_ps;            /* predicted time of one run; proven lower bound */
     int64_t compute_ps, communication_ps; /* parts of cost_ps */
     int64_t peak_bytes, param_bytes;      /* per device; parameters counted in peak */
-    double planning_seconds;
+    double planning_seconds, solver_seconds;
     double sharded_flops_fraction;         /* of contraction FLOPs, how much is divided by the devices */
     uint32_t variables, strategies, edges; /* of the ILP, before presolve */
     const char *proof;                     /* "elimination", "branch and cut" ... */
