@@ -122,13 +122,13 @@ static ap_value add_bias(ap_legal *l, ap_value y, ap_value bias)
 }
 
 /* Channels in and out are dimensions `in` and `out` of the weights. */
-static bool operands_fit(ap_legal *l, const ap_dims *x, const ap_dims *w, int64_t groups, bool transposed)
+static bool operands_fit(ap_legal *l, ap_dtype t, const ap_dims *x, const ap_dims *w, int64_t groups, bool transposed)
 {
     bool fits = x->rank == w->rank && x->rank >= 3 && x->rank <= 2 + AP_MAX_SPATIAL && groups >= 1 &&
                 w->at[0] % groups == 0 && x->at[1] % groups == 0 &&
                 (transposed ? w->at[0] == x->at[1] : w->at[1] == x->at[1] / groups);
-    if (!l->status && !ap_dtype_is_float(ap_dtype_of(l, ap_in(l, 0))))
-        ap_refuse(l, "a convolution of %s is not supported", ap_dtype_str(ap_dtype_of(l, ap_in(l, 0))));
+    if (!l->status && !ap_dtype_is_float(t))
+        ap_refuse(l, "a convolution of %s is not supported", ap_dtype_str(t));
     if (!l->status && !fits)
         ap_refuse(l, "input %s and weights %s in %" PRId64 " groups do not go together", ap_dims_str(l, x),
                   ap_dims_str(l, w), groups);
@@ -137,15 +137,14 @@ static bool operands_fit(ap_legal *l, const ap_dims *x, const ap_dims *w, int64_
 
 /* ---- Conv ---- */
 
-static ap_value lower_conv(ap_legal *l)
+ap_value ap_emit_conv_node(ap_legal *l, ap_value x, ap_value weights)
 {
-    ap_value x = ap_in(l, 0), weights = ap_in(l, 1);
     ap_dims s = ap_dims_of(l, x), f = ap_dims_of(l, weights);
     int64_t groups = ap_attr_int(l, "group", 1);
     padding pad = read_padding(l);
     ap_conv_attr attr = {0};
     window w;
-    if (l->status || !operands_fit(l, &s, &f, groups, false) || !read_window(l, &s, &f, &w))
+    if (l->status || !operands_fit(l, ap_dtype_of(l, x), &s, &f, groups, false) || !read_window(l, &s, &f, &w))
         return AP_NONE;
     for (int i = 0; i < w.n; i++) {
         if (pad == PADS_NONE)
@@ -156,8 +155,14 @@ static ap_value lower_conv(ap_legal *l)
         }
         attr.dim[i] = (ap_conv_dim){w.lo[i], w.hi[i], w.stride[i], w.dilation[i], 1, false};
     }
-    return add_bias(l, emit_conv(l, in_groups(l, x, 1, groups), in_groups(l, weights, 0, groups), &attr, f.at[0]),
-                    ap_in(l, 2));
+    return emit_conv(l, in_groups(l, x, 1, groups), in_groups(l, weights, 0, groups), &attr, f.at[0]);
+}
+
+static ap_value lower_conv(ap_legal *l)
+{
+    ap_value x = ap_in(l, 0), weights = ap_in(l, 1);
+    ap_value y = ap_emit_conv_node(l, x, weights);
+    return l->status ? AP_NONE : add_bias(l, y, ap_in(l, 2));
 }
 
 void ap_lower_conv(ap_legal *l)
@@ -205,12 +210,14 @@ void ap_lower_fused_conv(ap_legal *l)
 
 /* ---- ConvTranspose ---- */
 
-/* Padding of dimension i so that the result has that extent; what is missing stands at the end as negative padding. */
-static void pad_to(window *w, int i, int64_t extra, int64_t extent, bool upper)
+/* Padding of dimension i so that the result has that extent, or as near to it as padding gets. What an explicit extent
+ * has more (`exact`) stands at the end; SAME then has less than the stride times the operand, as in ONNX Runtime. */
+static void pad_to(window *w, int i, int64_t extra, int64_t extent, bool upper, bool exact)
 {
     int64_t total = (w->in[i] - 1) * w->stride[i] + extra + reach(w, i) - extent;
     share_padding(w, i, ap_max_i64(0, total), upper);
-    w->hi[i] += ap_min_i64(0, total);
+    if (exact)
+        w->hi[i] += ap_min_i64(0, total);
 }
 
 static bool read_extents(ap_legal *l, window *w, padding pad)
@@ -225,7 +232,7 @@ static bool read_extents(ap_legal *l, window *w, padding pad)
         if (extent < 0 || extent > INT32_MAX)
             ap_refuse(l, "output_shape holds %" PRId64, extent);
         if (have > 0 || pad == PADS_UPPER || pad == PADS_LOWER)
-            pad_to(w, i, extra[i], extent, pad == PADS_UPPER);
+            pad_to(w, i, extra[i], extent, pad == PADS_UPPER, have > 0);
         else if (pad == PADS_NONE)
             w->lo[i] = w->hi[i] = 0;
         w->hi[i] -= extra[i];
@@ -241,7 +248,8 @@ void ap_lower_conv_transpose(ap_legal *l)
     padding pad = read_padding(l);
     ap_conv_attr attr = {0};
     window w;
-    if (l->status || !operands_fit(l, &s, &f, groups, true) || !read_window(l, &s, &f, &w) || !read_extents(l, &w, pad))
+    if (l->status || !operands_fit(l, ap_dtype_of(l, x), &s, &f, groups, true) || !read_window(l, &s, &f, &w) ||
+        !read_extents(l, &w, pad))
         return;
     for (int i = 0; i < w.n; i++)
         attr.dim[i] =
