@@ -155,6 +155,8 @@ ap_normed ap_emit_normalise(ap_legal *l, ap_value x, uint32_t axes, double epsil
 /* y * scale + bias, either of which may be AP_NONE; they must not enlarge y. */
 ap_value ap_emit_scale_and_shift(ap_legal *l, ap_value y, ap_value scale, ap_value bias);
 ap_value ap_emit_gelu(ap_legal *l, ap_value x, bool tanh_form);
+/* The convolution that the node's attributes describe, without bias. */
+ap_value ap_emit_conv_node(ap_legal *l, ap_value x, ap_value weights);
 ap_value ap_emit_matmul(ap_legal *l, ap_value a, ap_value b, bool trans_a, bool trans_b);
 
 /* Lowers every node of graph->order. The sources (inputs, initializers) must have values already. */
@@ -169,9 +171,11 @@ ap_status ap_legalise(ap_legal *l);
     X(trilu) X(matmul) X(fused_matmul) X(gemm) X(einsum) X(softmax) X(layer_norm) X(rms_norm) X(skip_layer_norm) \
     X(reduce) X(arg) X(reshape) X(transpose) X(squeeze) X(unsqueeze) X(flatten) X(expand) X(tile) X(concat) X(split) \
     X(slice) X(gather) X(gather_elements) X(pad) X(cumulate) X(scatter_elements) X(scatter_nd) X(tensor_scatter) X(topk) X(hardmax) X(reverse_sequence) X(compress) \
-    X(non_zero) X(unique) X(space_depth) X(attention) X(rotary) X(ort_attention) \
+    X(non_zero) X(unique) X(nll_loss) X(softmax_loss) X(quantize) X(dequantize) X(dynamic_quantize) X(matmul_integer) \
+    X(conv_integer) X(qlinear_matmul) X(qlinear_conv) X(space_depth) X(attention) X(rotary) X(ort_attention) \
     X(multi_head_attention) X(ort_rotary) X(group_attention) X(embed_layer_norm) X(batch_norm) X(gather_nd) X(conv) X(conv_transpose) X(fused_conv) X(global_pool) X(max_pool) X(average_pool) \
-    X(lp_pool) X(lrn) X(resize) X(instance_norm) X(group_norm) X(mean_variance_norm) X(lp_norm)
+    X(lp_pool) X(lrn) X(resize) X(instance_norm) X(group_norm) X(mean_variance_norm) X(lp_norm) \
+    X(grid_sample) X(affine_grid) X(max_unpool) X(col2im) X(center_crop_pad)
 /* clang-format on */
 #define X(name) ap_lower_fn ap_lower_##name;
 AP_LOWERINGS(X)
