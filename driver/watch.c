@@ -4,13 +4,12 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 struct ap_watch {
-    volatile int flag;
+    atomic_int flag;
     atomic_int over;
     double start, limit;
     sigset_t signals;
@@ -84,7 +83,7 @@ ap_status ap_watch_start(ap_ctx *ctx, double seconds, ap_watch **out)
     return AP_OK;
 }
 
-const volatile int *ap_watch_flag(const ap_watch *w)
+const atomic_int *ap_watch_flag(const ap_watch *w)
 {
     return &w->flag;
 }

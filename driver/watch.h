@@ -5,12 +5,14 @@
 
 #include "ir/base/ctx.h"
 
+#include <stdatomic.h>
+
 typedef struct ap_watch ap_watch;
 
 /* From now on SIGINT and SIGTERM set the flag instead of ending the process, and so do `seconds` from the start (0:
  * never); a second signal ends it. The watch ends with the context. */
 ap_status ap_watch_start(ap_ctx *ctx, double seconds, ap_watch **out);
-const volatile int *ap_watch_flag(const ap_watch *w);
+const atomic_int *ap_watch_flag(const ap_watch *w);
 double ap_watch_seconds(const ap_watch *w); /* since the process began its work */
 
 #endif

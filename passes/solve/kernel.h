@@ -18,9 +18,9 @@ typedef struct ap_kernel {
 
 /* What the searches may still spend. */
 typedef struct ap_effort {
-    double deadline;          /* on ap_effort_now's clock; 0: none */
-    int64_t work;             /* INT64_MAX: no limit */
-    const volatile int *stop; /* or NULL: not 0 is as if the deadline had passed */
+    double deadline;        /* on ap_effort_now's clock; 0: none */
+    int64_t work;           /* INT64_MAX: no limit */
+    const atomic_int *stop; /* or NULL: not 0 is as if the deadline had passed */
 } ap_effort;
 
 double ap_effort_now(void); /* seconds, monotonic */

@@ -7,6 +7,8 @@
 
 #include "ir/base/ctx.h"
 
+#include <stdatomic.h>
+
 #define AP_FORBIDDEN INT64_MAX /* a cost: this choice (or pair) must not be taken */
 
 typedef struct ap_problem_edge {
@@ -56,7 +58,7 @@ typedef struct ap_solution {
 typedef struct ap_solve_options {
     double time_limit;             /* seconds; 0: none */
     int64_t work;                  /* deterministic budget of the searches, about microseconds; 0: none */
-    const volatile int *stop;      /* or NULL: becomes nonzero when the best known is wanted now */
+    const atomic_int *stop;        /* or NULL: becomes nonzero when the best known is wanted now */
     bool presolve, eliminate, mip; /* all on by default (ap_solve_defaults); off in tests */
     uint32_t threads;              /* 0 and 1: this one only. The answer under `work` does not depend on it */
     /* Told, from the calling thread, whenever the search enters a phase or knows more; or NULL. cost: INT64_MAX while
