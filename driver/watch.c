@@ -61,7 +61,7 @@ static void end_watch(void *user)
     if (!w->started)
         return;
     atomic_store(&w->over, 1);
-    pthread_kill(w->thread, SIGTERM); /* taken by its sigtimedwait */
+    pthread_kill(w->thread, SIGINT); /* taken by its sigtimedwait */
     pthread_join(w->thread, NULL);
 }
 
