@@ -2,12 +2,13 @@
 """Planning of the models of the shared set: how long it takes, and how far plans can be from the best ones.
 
     plans.py [--autopar build/release/bin/autopar] [--models ../shared/models] [--only PATTERN] [--meshes 2,4,8,2x4]
-             [--threads 2] [--short 10] [--long 60] [--markdown FILE] [--json FILE]
+             [--threads 2] [--short 10] [--long 60] [--dump DIR] [--markdown FILE] [--json FILE]
 
 Per model and mesh: planning time and the solver's part of it, the gap without a limit of memory, and the gap at 1.1 times the
 least peak that is possible, with so many seconds for the solver. The least peak is the one for which the message of a plan
 that does not fit knows a plan; that is at most 1/64 above what is proven to be needed. Shapes come from the first
-data set of a model. A model that is refused is left out with the reason."""
+data set of a model. A model that is refused is left out with the reason. --dump keeps the problems with a limit, as
+MODEL-MESH.json, for `autopar solve`."""
 
 import argparse
 import fnmatch
@@ -50,7 +51,8 @@ def one(p, folder, mesh):
     if out["least_peak"]:
         limit = out["least_peak"] * 11 // 10
         for name, seconds in (("short", p.a.short), ("long", p.a.long)):
-            tight = p.plan(folder, mesh, "--memory", limit, "--time-limit", seconds, "--budget", 10**15)[0]
+            dump = ["--dump-problem", p.a.dump / f"{folder.name}-{mesh}.json"] if p.a.dump else []
+            tight = p.plan(folder, mesh, *dump, "--memory", limit, "--time-limit", seconds, "--budget", 10**15)[0]
             out[name] = {k: tight[k] for k in ("gap", "planning_seconds", "solver_seconds", "proof")} if tight else None
             if tight and tight["gap"] == 0:
                 out["long"] = out[name]
@@ -75,9 +77,12 @@ def main():
     q.add_argument("--threads", type=int, default=os.cpu_count())
     q.add_argument("--short", type=float, default=10)
     q.add_argument("--long", type=float, default=60)
+    q.add_argument("--dump", type=Path)
     q.add_argument("--markdown", type=Path)
     q.add_argument("--json", type=Path)
     p = Planner(q.parse_args())
+    if p.a.dump:
+        p.a.dump.mkdir(parents=True, exist_ok=True)
     head = ["model", "mesh", "nodes", "strategies", "planning s", "solver s", "gap", "proof", "least peak", f"{p.a.short:g} s at 1.1", f"{p.a.long:g} s at 1.1"]
     rows, results = [], {}
     for folder in sorted(f for f in p.a.models.iterdir() if (f / "model.onnx").exists() and fnmatch.fnmatch(f.name, p.a.only)):
