@@ -78,6 +78,11 @@ def cases(models, work):
         feeds = dict(zip(names, (ids, np.ones_like(ids), np.zeros_like(ids))))
         return Case("", path, feeds, ["--dim", "batch_size=8", "--dim", "sequence_length=32"])
 
+    def resnet():
+        """ResNet-50 of the onnx package's test data: its shape, without trained weights."""
+        path = Path(onnx.__file__).parent / "backend/test/data/light/light_resnet50.onnx"
+        return Case("", path, {"gpu_0/data_0": np.random.default_rng(3).random((1, 3, 224, 224), np.float32)})
+
     return {
         "demo-minilm-8x32": demo,
         "genai-tiny-gpt2-5l": lambda: shared("genai-tiny-gpt2-5l"),
@@ -86,6 +91,7 @@ def cases(models, work):
         "vespa-bert2l": lambda: shared("vespa-bert2l"),
         "bert-base-1x128": lambda: bert(1),
         "bert-base-8x128": lambda: bert(8),
+        "resnet50-light": resnet,
         "ultraface-rfb320": lambda: shared("ultraface-rfb320"),
         "ortext-fastestdet": lambda: shared("ortext-fastestdet"),
     }
@@ -103,9 +109,11 @@ class Ours:
         command = [autopar, "compile", case.model, "-o", self.folder, "--name", "m", "--force", "-q"]
         subprocess.run([*command, "--devices", str(devices), *case.binds], check=True, capture_output=True, text=True)
         library = self.folder / "m.so"
-        runtime = autopar.parent.parent / "lib" / "libautopar_rt.a"
+        lib = autopar.parent.parent / "lib"
         link = ["cc", "-shared", "-o", library, "-Wl,--whole-archive", self.folder / "libm.a", "-Wl,--no-whole-archive"]
-        subprocess.run([*link, runtime, "-lcjson", "-lpthread", "-lm"], check=True)
+        if "autopar_rt_conv" in (self.folder / "m.pc").read_text():
+            link += [lib / "libautopar_rt_conv.a", "-ldnnl", "-lgomp"]
+        subprocess.run([*link, lib / "libautopar_rt.a", "-lcjson", "-lpthread", "-lm"], check=True)
         self.api = ctypes.CDLL(str(library))
         self.api.m_error.restype = ctypes.c_char_p
         weights = ctypes.c_char_p(str(self.folder / "weights.safetensors").encode())
