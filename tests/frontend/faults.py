@@ -24,7 +24,7 @@ except ImportError as error:
 
 F, I64, I32, F16, BOOL = (TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.FLOAT16, TensorProto.BOOL)
 TYPES = {np.dtype("float32"): F, np.dtype("int64"): I64, np.dtype("int32"): I32, np.dtype("float16"): F16,
-         np.dtype("bool"): BOOL}
+         np.dtype("bool"): BOOL, np.dtype("uint8"): TensorProto.UINT8, np.dtype("int8"): TensorProto.INT8}
 CASES = {}
 
 
@@ -144,8 +144,8 @@ case("B013 IR 8", add, {"x": f32(1, 2)}, {"w": f32(3, 4)}, also_inputs=["w"], wa
 case("B013 IR 3", add, {"x": f32(1, 2)}, {"w": f32(3, 4)}, also_inputs=["w"], want=f32(4, 6), ir=3, opset=8)
 case("B014", [node("Add", "a,b")], init={"a": np.float32(1).reshape(()), "b": np.float32(1).reshape(())},
      want=np.array(2, np.float32))
-case("B015", [node("DequantizeLinear", "q,s,z")], {"q": np.zeros((2, 2), np.int32)},
-     {"s": np.array(0.5, np.float32), "z": np.array(0, np.int32)}, refuse="operator DequantizeLinear .* is not supported")
+case("B015", [node("DequantizeLinear", "q,s,z")], {"q": np.array([[0, 4], [-2, 1]], np.int32)},
+     {"s": np.array(0.5, np.float32), "z": np.array(0, np.int32)}, want=f32([0, 2], [-1, 0.5]))
 case("B017", [node("Resize", "x,roi,scales,sizes")], {"x": ramp(1, 1, 2, 2)},
      {"roi": f32(), "scales": f32(), "sizes": i64(1, 1, 4, 4)}, want=ramp(1, 1, 2, 2).repeat(2, 2).repeat(2, 3))
 
@@ -226,8 +226,35 @@ case("B059 constant", [node("Gather", "x,i", axis=0)], {"x": ramp(3)}, {"i": i64
      refuse="index 5 is out of range for the 3 entries")
 case("B059 computed", [node("Gather", "x,i", axis=0)], {"x": ramp(3), "i": i64(5)}, fails="index 5")
 case("B060", [node("GatherElements", "x,i", axis=0)], {"x": ramp(4, 2), "i": i64([0, 4])}, fails="index 4")
-case("B060 pairs", [node("GatherND", "x,i")], {"x": ramp(4, 2), "i": i64([0, 2])}, fails="index 8")
+case("B060 pairs", [node("GatherND", "x,i")], {"x": ramp(4, 2), "i": i64([0, 2])}, fails="index 2")
 case("B060 constant", [node("GatherElements", "x,i", axis=0)], {"x": ramp(4, 2)}, {"i": i64([0, 4])}, refuse="index 4")
+eights = np.full((1, 8), 9, np.int8)
+blocks = {"s": f32([1, 2, 3, 4]), "z": np.array([[1, 2, 3, 4]], np.int8)}
+case("B066", [node("DequantizeLinear", "x,s,z", axis=1, block_size=2)], {"x": eights}, blocks, opset=21,
+     want=f32([8, 8, 14, 14, 18, 18, 20, 20]))
+case("B067", [node("DequantizeLinear", "x,s", "q", axis=-1), node("Transpose", "q")],
+     {"x": np.arange(6, dtype=np.int8).reshape(2, 3)}, {"s": f32(1, 2, 3)}, want=f32([0, 3], [2, 8], [6, 15]))
+case("B088", [node("ScatterElements", "x,i,u", reduction="add")], {"x": np.zeros(3, np.float32), "i": i64(1, 1), "u": f32(2, 3)},
+     opset=18, want=f32(0, 5, 0))
+case("B089", [node("ScatterND", "x,i,u")], {"x": np.zeros((2, 3), np.float32), "i": i64([0, 2], [1, -1]), "u": f32(5, 6)},
+     opset=18, want=f32([0, 0, 5], [0, 0, 6]))
+case("B089 out of range", [node("ScatterND", "x,i,u")], {"x": np.zeros((2, 3), np.float32), "i": i64([0, 2], [1, 3]), "u": f32(5, 6)},
+     opset=18, fails="index 3")
+abc, cd, def_ = (rng.standard_normal(s).astype(np.float32) for s in ((2, 3, 4), (4, 5), (5, 6, 7)))
+case("B092", [node("Einsum", "a,b,c", equation="abc,cd,def->abd")], {"a": abc, "b": cd, "c": def_},
+     want=np.einsum("abc,cd,def->abd", abc, cd, def_))
+case("B093", [node("Einsum", "a,b", equation="ij,jk->ik")], {"a": f32([2], [3]), "b": ramp(4, 2)},
+     want=f32([2], [3]) * ramp(4, 2).sum(0))
+top = lambda name, x, k, want: case(name, [node("TopK", "x,k", "v,y")], {"x": x}, {"k": i64(k)}, want=want)
+top("B094 ties", f32(2, 2, 1), 2, i64(0, 1))
+case("B094 unsigned", [node("TopK", "x,k", "y,i")], {"x": np.array([0, 5], np.uint8)}, {"k": i64(1)}, want=np.array([5], np.uint8))
+case("B095", [node("Hardmax", "x")], {"x": f32([3, 3, 1])}, want=f32([1, 0, 0]))
+case("B096", [node("ArgMax", "x", select_last_index=1, keepdims=0)], {"x": f32(3, 1, 3)}, want=np.array(2, np.int64))
+cumsum = lambda name, want, **how: case(name, [node("CumSum", "x,axis", **how)], {"x": f32(1, 2, 3)},
+                                        {"axis": np.array(0, np.int64)}, want=want)
+cumsum("B099 reverse", f32(6, 5, 3), reverse=1)
+cumsum("B099 exclusive", f32(0, 1, 3), exclusive=1)
+cumsum("B099 both", f32(5, 3, 0), reverse=1, exclusive=1)
 case("B098", [node("Div", "x,y1")], {"x": i64(9007199254740993)}, {"y1": i64(1)}, want=i64(9007199254740993))
 case("B101", [node("Flatten", "x", "f", axis=0), node("Abs", "f", "a"), node("ReduceSum", "a,ax")],
      {"x": -ramp(3, 3, 2, 3, 2, 5)}, {"ax": i64(0)}, want=ramp(1, 540))

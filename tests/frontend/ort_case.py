@@ -9,7 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 TYPES = {np.dtype("float32"): TensorProto.FLOAT, np.dtype("float16"): TensorProto.FLOAT16,
          np.dtype("float64"): TensorProto.DOUBLE, np.dtype("int32"): TensorProto.INT32,
          np.dtype("int64"): TensorProto.INT64, np.dtype("bool"): TensorProto.BOOL,
-         np.dtype("uint8"): TensorProto.UINT8}
+         np.dtype("uint8"): TensorProto.UINT8, np.dtype("int8"): TensorProto.INT8,
+         np.dtype("int16"): TensorProto.INT16, np.dtype("uint16"): TensorProto.UINT16,
+         np.dtype("uint32"): TensorProto.UINT32, np.dtype("uint64"): TensorProto.UINT64}
 
 
 def node_model(op, inputs, attrs, domain="com.microsoft", opset=17, outputs=1, constants=()):
