@@ -112,7 +112,6 @@ static axis_taps taps_of(ap_legal *l, const sample *s, ap_value g, int64_t n)
         add_tap(l, s, &t, ap_emit1(l, AP_OP_ROUND, at), like(l, g, 1), n);
         return t;
     }
-    at = padded(l, s, at, n);
     ap_value floor = ap_emit1(l, AP_OP_FLOOR, at), part = ap_emit2(l, AP_OP_SUB, at, floor);
     ap_value rest = ap_emit2(l, AP_OP_SUB, like(l, g, 1), part);
     if (s->mode == LINEAR) {

@@ -135,6 +135,57 @@ def gather_nd(shape, ids, **attrs):
     return onnx_op("GatherND", [("x", floats(*shape)), ("ids", np.asarray(ids, np.int64))], **attrs)
 
 
+def resize(x, opset=19, scales=None, sizes=None, roi=None, **attrs):
+    inputs = [("x", floats(*x)), None if roi is None else ("roi", np.array(roi, np.float32)),
+              None if scales is None else ("scales", np.array(scales, np.float32)),
+              None if sizes is None else ("sizes", np.array(sizes, np.int64))]
+    while inputs[-1] is None:
+        inputs.pop()
+    return ("Resize", inputs, attrs, dict(domain="", opset=opset, constants=("roi", "scales", "sizes")))
+
+
+def resize_cases():
+    """Every mode with every transformation of coordinates, up and down."""
+    some = {"up": [1, 1, 2, 2.6], "down": [1, 1, 0.6, 0.5]}
+    modes = {"nearest": {}, "linear": {}, "cubic": {}, "cubic_outside": {"mode": "cubic", "exclude_outside": 1}}
+    for how in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"):
+        for mode, more in modes.items():
+            for name, scales in some.items():
+                if (how, mode, name) in {("align_corners", "nearest", "up")}:
+                    continue  # between two entries: rounded either way
+                attrs = {"mode": mode, "coordinate_transformation_mode": how, **more}
+                yield "resize/%s_%s_%s" % (how, mode, name), resize((2, 3, 5, 7), scales=scales, **attrs)
+    for nearest in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
+        yield "resize/" + nearest, resize((1, 2, 5, 4), scales=[1, 1, 2.3, 1.5], mode="nearest", nearest_mode=nearest)
+    yield "resize/crop", resize((1, 2, 6, 5), sizes=[1, 2, 4, 7], roi=[0, 0, 0.2, -0.3, 1, 1, 0.9, 1.2], mode="linear",
+                                coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=3.5)
+    yield "resize/twice", resize((1, 2, 3, 4), scales=[1, 1, 2, 2], mode="nearest",
+                                 coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    yield "resize/half", resize((1, 2, 8, 6), scales=[1, 1, 0.5, 0.5], mode="nearest",
+                                coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    yield "resize/not_larger", resize((1, 2, 8, 6), sizes=[12, 12], axes=[2, 3], mode="nearest",
+                                      keep_aspect_ratio_policy="not_larger")
+    yield "resize/opset_10", ("Resize", [("x", floats(1, 2, 3, 4)), ("scales", np.array([1, 1, 2, 1.5], np.float32))],
+                              {"mode": "linear"}, dict(domain="", opset=10, constants=("scales",)))
+    yield "resize/upsample", ("Upsample", [("x", floats(1, 2, 3, 4)), ("scales", np.array([1, 1, 2, 3], np.float32))],
+                              {"mode": "nearest"}, dict(domain="", opset=9, constants=("scales",)))
+
+
+def grids():
+    for mode in ("nearest", "linear", "cubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for align in (0, 1):
+                grid = (rng.random((2, 4, 3, 2)) * 3 - 1.5).astype(np.float32)
+                yield "grid/%s_%s_%d" % (mode, padding, align), onnx_op(
+                    "GridSample", [("x", floats(2, 3, 5, 6)), ("g", grid)], opset=20, mode=mode, padding_mode=padding,
+                    align_corners=align)
+
+
+def pad(mode, x, pads):
+    return ("Pad", [("x", floats(*x)), ("pads", np.array(pads, np.int64))], {"mode": mode},
+            dict(domain="", opset=19, constants=("pads",)))
+
+
 one = [[1, 1, 1], [1, 1, 0]]
 CASES = {
     "attention/plain": attention(),
@@ -237,6 +288,29 @@ CASES = {
     "conv/one": conv((2, 1, 1, 4), (1, 1, 1, 1)),
     "pool/max": onnx_op("GlobalMaxPool", [("x", floats(2, 3, 4, 5))]),
     "pool/average": onnx_op("GlobalAveragePool", [("x", floats(2, 3, 4, 5))]),
+    "pool/lp": onnx_op("GlobalLpPool", [("x", floats(2, 3, 4, 5))], p=3),
+    "pool/lrn": onnx_op("LRN", [("x", floats(2, 7, 4, 5))], size=5, alpha=0.5, beta=0.6, bias=2.0),
+    "pool/lrn_three_quarters": onnx_op("LRN", [("x", floats(2, 7, 4, 5))], size=3, alpha=0.5, beta=0.75),
+    "pool/window_is_plane": onnx_op("AveragePool", [("x", floats(2, 3, 4, 5))], kernel_shape=[4, 5]),
+    "pool/window_is_row": onnx_op("MaxPool", [("x", floats(2, 3, 4, 5))], kernel_shape=[2, 5]),
+    "pool/columns": onnx_op("MaxPool", [("x", floats(2, 3, 4, 5))], kernel_shape=[3, 1], strides=[1, 2]),
+    "pool/unpool": onnx_op("MaxUnpool", [("x", floats(1, 1, 2, 2)), ("i", np.array([[[[5, 7], [13, 15]]]], np.int64))],
+                           kernel_shape=[2, 2], strides=[2, 2]),
+    "norm/instance": onnx_op("InstanceNormalization", [("x", floats(2, 3, 4, 5)), ("s", floats(3)), ("b", floats(3))]),
+    "norm/group_18": onnx_op("GroupNormalization", [("x", floats(2, 6, 4, 5)), ("s", floats(3)), ("b", floats(3))],
+                             opset=18, num_groups=3),
+    "norm/group_21": onnx_op("GroupNormalization", [("x", floats(2, 6, 4, 5)), ("s", floats(6)), ("b", floats(6))],
+                             opset=21, num_groups=3, epsilon=0.01),
+    "norm/mean_variance": onnx_op("MeanVarianceNormalization", [("x", floats(2, 3, 4, 5))]),
+    "norm/mean_variance_row": onnx_op("MeanVarianceNormalization", [("x", floats(2, 3, 4))], axes=[2]),
+    "norm/lp_1": onnx_op("LpNormalization", [("x", floats(2, 3, 4))], p=1, axis=1),
+    "norm/lp_2": onnx_op("LpNormalization", [("x", floats(2, 3, 4))]),
+    "pad/edge": pad("edge", (2, 3, 4), [0, 2, 1, 1, 0, 3]),
+    "pad/reflect": pad("reflect", (2, 3, 4), [0, 2, 1, 1, 0, 3]),
+    "pad/wrap": pad("wrap", (2, 3, 4), [0, 2, 1, 1, 0, 3]),
+    "pad/negative": pad("constant", (2, 3, 4), [0, -1, 1, 1, 0, -2]),
+    **dict(resize_cases()),
+    **dict(grids()),
     "norm/batch": onnx_op("BatchNormalization", [("x", floats(2, 3, 4))] + [(n, abs(floats(3))) for n in "sbmv"]),
     "norm/batch_flat": onnx_op("BatchNormalization", [("x", floats(2, 3))] + [(n, abs(floats(3))) for n in "sbmv"]),
     "gather_nd/rows": gather_nd((3, 4, 5), [[0], [-1], [2]]),
