@@ -3,31 +3,98 @@
  * other, the other end follows and becomes part of the first. */
 #include "passes/solve/presolve.h"
 
+#include <string.h>
+
 /* Entries that the matrices of a follower may grow to when they are restated for its leader. */
 #define FOLLOW_ENTRIES ((uint64_t)1 << 22)
+
+/* Least entries of the lines of edge e that belong to its end v, matrix read row by row. */
+static void least_entries(ap_pre *s, uint32_t e, uint32_t v, int64_t *least)
+{
+    const ap_pre_edge *x = &s->edge.at[e];
+    uint32_t nu = s->node[x->u].n, nv = s->node[x->v].n;
+    for (uint32_t i = 0; i < s->node[v].n; i++)
+        least[i] = AP_FORBIDDEN;
+    for (uint32_t i = 0; i < nu; i++) {
+        const int64_t *row = x->cost + (size_t)i * nv;
+        if (x->u == v) {
+            int64_t most = AP_FORBIDDEN;
+            for (uint32_t j = 0; j < nv; j++)
+                most = row[j] < most ? row[j] : most;
+            least[i] = most;
+        } else {
+            for (uint32_t j = 0; j < nv; j++)
+                least[j] = row[j] < least[j] ? row[j] : least[j];
+        }
+    }
+}
+
+static void take_off(ap_pre *s, uint32_t e, uint32_t v, const int64_t *least)
+{
+    ap_pre_edge *x = &s->edge.at[e];
+    uint32_t nu = s->node[x->u].n, nv = s->node[x->v].n;
+    for (uint32_t i = 0; i < nu; i++) {
+        int64_t *row = x->cost + (size_t)i * nv;
+        if (x->u == v && least[i] == 0)
+            continue;
+        for (uint32_t j = 0; j < nv; j++) {
+            int64_t off = least[x->u == v ? i : j];
+            if (off != 0 && off != AP_FORBIDDEN)
+                row[j] = ap_pre_add(s, row[j], -off);
+        }
+    }
+}
 
 /* Takes the least finite entry of every line off and adds it to the node's costs. True when a cost changed. */
 static bool take_minima(ap_pre *s, uint32_t e, uint32_t v)
 {
-    ap_pre_view w = ap_pre_look(s, e, v);
     ap_pre_node *x = &s->node[v];
+    int64_t *least = s->line;
     bool changed = false;
+    least_entries(s, e, v, least);
     for (uint32_t i = 0; i < x->n; i++) {
-        int64_t least = AP_FORBIDDEN;
-        for (uint32_t k = 0; k < w.n_other; k++)
-            least = ap_min_i64(least, w.cost[i * w.row + k * w.column]);
-        if (least == 0 || x->cost[i] == AP_FORBIDDEN)
+        if (least[i] == 0 || x->cost[i] == AP_FORBIDDEN) {
+            least[i] = 0;
             continue;
-        x->cost[i] = ap_pre_add(s, x->cost[i], least); /* no partner: forbidden */
+        }
+        x->cost[i] = ap_pre_add(s, x->cost[i], least[i]); /* no partner: forbidden */
         changed = true;
-        for (uint32_t k = 0; k < w.n_other && least != AP_FORBIDDEN; k++) {
-            int64_t *c = &w.cost[i * w.row + k * w.column];
-            *c = ap_pre_add(s, *c, -least);
+    }
+    if (changed) {
+        take_off(s, e, v, least);
+        x->dirty = true;
+    }
+    return changed;
+}
+
+/* Strategies without a partner, and nothing else. True when there are some. */
+static bool take_lonely(ap_pre *s, uint32_t e)
+{
+    bool lonely = false;
+    const ap_pre_edge *x = &s->edge.at[e];
+    ap_pre_node *u = &s->node[x->u], *v = &s->node[x->v];
+    int64_t *met = s->line;
+    memset(met, 0, v->n * sizeof *met);
+    for (uint32_t i = 0; i < u->n; i++) {
+        const int64_t *row = x->cost + (size_t)i * v->n;
+        int64_t any = 0;
+        for (uint32_t j = 0; j < v->n; j++) {
+            int64_t allowed = row[j] != AP_FORBIDDEN;
+            met[j] |= allowed;
+            any |= allowed;
+        }
+        if (any == 0 && u->cost[i] != AP_FORBIDDEN) {
+            u->cost[i] = AP_FORBIDDEN;
+            u->dirty = lonely = true;
         }
     }
-    if (changed)
-        x->dirty = true;
-    return changed;
+    for (uint32_t j = 0; j < v->n; j++)
+        if (met[j] == 0 && v->cost[j] != AP_FORBIDDEN) {
+            v->cost[j] = AP_FORBIDDEN;
+            v->dirty = lonely = true;
+        }
+    s->edge.at[e].dirty |= lonely; /* forbidden strategies go first: come back then */
+    return lonely;
 }
 
 static bool is_zero(const int64_t *c, size_t n)
@@ -131,9 +198,22 @@ static bool follow(ap_pre *s, uint32_t e, uint32_t u, uint32_t v, const uint32_t
     return true;
 }
 
-void ap_pre_edge_reduce(ap_pre *s, uint32_t e)
+/* Tries both directions; where both are possible, the end with fewer edges follows. */
+static void follow_either(ap_pre *s, uint32_t e, uint32_t u, uint32_t v)
 {
-    uint32_t u = s->edge.at[e].u, v = s->edge.at[e].v;
+    uint32_t *map_u = only_partner(s, e, u), *map_v = only_partner(s, e, v);
+    bool v_first = map_u && (!map_v || s->node[v].edges.len <= s->node[u].edges.len);
+    if (v_first && follow(s, e, u, v, map_u))
+        return;
+    if (map_v && follow(s, e, v, u, map_v))
+        return;
+    if (map_u && !v_first)
+        follow(s, e, u, v, map_u);
+}
+
+/* True when e is gone or has to wait for its ends. */
+static bool reduce_costs(ap_pre *s, uint32_t e, uint32_t u, uint32_t v)
+{
     if (s->rules & AP_PRE_MINIMA) {
         take_minima(s, e, u);
         take_minima(s, e, v);
@@ -142,18 +222,17 @@ void ap_pre_edge_reduce(ap_pre *s, uint32_t e)
         is_zero(s->edge.at[e].cost, (size_t)s->node[u].n * s->node[v].n)) {
         s->edge.at[e].live = false;
         s->node[u].dirty = s->node[v].dirty = true;
-        return;
+        return true;
     }
-    if (s->node[u].dirty || s->node[v].dirty) {
-        s->edge.at[e].dirty = true; /* forbidden strategies go first: come back then */
+    /* forbidden strategies go first: come back then */
+    return s->edge.at[e].dirty = s->node[u].dirty || s->node[v].dirty;
+}
+
+void ap_pre_edge_reduce(ap_pre *s, uint32_t e)
+{
+    uint32_t u = s->edge.at[e].u, v = s->edge.at[e].v;
+    if (s->quick ? take_lonely(s, e) : reduce_costs(s, e, u, v))
         return;
-    }
-    if (!(s->rules & AP_PRE_FOLLOW))
-        return;
-    uint32_t *map = only_partner(s, e, u);
-    if (map && follow(s, e, u, v, map))
-        return;
-    map = only_partner(s, e, v);
-    if (map)
-        follow(s, e, v, u, map);
+    if (s->rules & AP_PRE_FOLLOW)
+        follow_either(s, e, u, v);
 }

@@ -6,6 +6,7 @@
 
 /* Comparisons of strategies that one visit may spend: entries looked at. */
 #define DOMINANCE_WORK ((uint64_t)1 << 24)
+#define LINES_MAX ((uint64_t)1 << 22)
 #define PAIR_WORK ((uint64_t)1 << 24)
 
 static void drop_forbidden(ap_pre *s, uint32_t v)
@@ -64,19 +65,55 @@ static bool demands_no_worse(const ap_pre *s, uint32_t v, uint32_t j, uint32_t i
     return true;
 }
 
-/* Largest increase of an edge's cost when i becomes j; false when j forbids what i allows. */
-static bool edge_increase(const ap_pre_view *w, uint32_t j, uint32_t i, int64_t *out)
+/* The node's strategies with their edges' costs side by side: line i holds what i costs with every strategy of every
+ * neighbour. best[i * edges + a] is the cheapest entry of edge a in line i. */
+typedef struct lines {
+    uint32_t edges;
+    size_t width;
+    uint32_t *at; /* first entry of an edge; at[edges]: width */
+    int64_t *cost;
+    uint32_t *best;
+} lines;
+
+static lines lines_make(ap_pre *s, ap_arena *a, uint32_t v)
 {
-    const int64_t *cj = w->cost + j * w->row, *ci = w->cost + i * w->row;
+    const ap_pre_node *x = &s->node[v];
+    lines l = {.edges = x->edges.len, .at = AP_NEW_ARRAY(a, uint32_t, x->edges.len + 1)};
+    for (uint32_t e = 0; e < l.edges; e++)
+        l.at[e + 1] = l.at[e] + ap_pre_look(s, x->edges.at[e], v).n_other;
+    l.width = l.at[l.edges];
+    l.cost = AP_NEW_ARRAY(a, int64_t, x->n * l.width);
+    l.best = AP_NEW_ARRAY(a, uint32_t, (size_t)x->n * l.edges);
+    for (uint32_t e = 0; e < l.edges; e++) {
+        ap_pre_view w = ap_pre_look(s, x->edges.at[e], v);
+        uint32_t outer = w.column == 1 ? x->n : w.n_other, inner = w.column == 1 ? w.n_other : x->n;
+        for (uint32_t p = 0; p < outer; p++)
+            for (uint32_t q = 0; q < inner; q++) {
+                uint32_t i = w.column == 1 ? p : q, k = w.column == 1 ? q : p;
+                l.cost[i * l.width + l.at[e] + k] = w.cost[(size_t)p * inner + q];
+            }
+        for (uint32_t i = 0; i < x->n; i++) {
+            uint32_t best = l.at[e];
+            for (uint32_t k = l.at[e]; k < l.at[e + 1]; k++)
+                if (l.cost[i * l.width + k] < l.cost[i * l.width + best])
+                    best = k;
+            l.best[(size_t)i * l.edges + e] = best;
+        }
+    }
+    return l;
+}
+
+/* Largest increase of an edge's cost when i becomes j; false when j forbids what i allows. */
+static bool edge_increase(const int64_t *cj, const int64_t *ci, uint32_t n, int64_t *out)
+{
     bool any = false;
     int64_t most = 0;
-    for (uint32_t k = 0; k < w->n_other; k++) {
-        int64_t a = cj[k * w->column], b = ci[k * w->column];
-        if (b == AP_FORBIDDEN)
+    for (uint32_t k = 0; k < n; k++) {
+        if (ci[k] == AP_FORBIDDEN)
             continue;
-        if (a == AP_FORBIDDEN)
+        if (cj[k] == AP_FORBIDDEN)
             return false;
-        most = any ? ap_max_i64(most, a - b) : a - b;
+        most = any ? ap_max_i64(most, cj[k] - ci[k]) : cj[k] - ci[k];
         any = true;
     }
     *out = any ? most : -AP_COST_MAX;
@@ -84,16 +121,26 @@ static bool edge_increase(const ap_pre_view *w, uint32_t j, uint32_t i, int64_t 
 }
 
 /* Whatever the neighbours choose, j is no dearer and holds no more than i. */
-static bool dominates(const ap_pre *s, uint32_t v, uint32_t j, uint32_t i)
+static bool dominates(const ap_pre *s, uint32_t v, const lines *l, uint32_t j, uint32_t i)
 {
     const ap_pre_node *x = &s->node[v];
-    __int128 increase = (__int128)x->cost[j] - x->cost[i];
-    if (x->edges.len == 0 && increase > 0)
+    const int64_t *cj = l->cost + j * l->width, *ci = l->cost + i * l->width;
+    __int128 increase = (__int128)x->cost[j] - x->cost[i], least = increase;
+    if (l->edges == 0 && increase > 0)
         return false;
-    for (uint32_t a = 0; a < x->edges.len; a++) {
-        ap_pre_view w = ap_pre_look(s, x->edges.at[a], v);
+    for (uint32_t a = 0; a < l->edges; a++) { /* where i is at its best: most pairs fail here */
+        uint32_t k = l->best[(size_t)i * l->edges + a];
+        if (ci[k] == AP_FORBIDDEN)
+            continue;
+        if (cj[k] == AP_FORBIDDEN)
+            return false;
+        least += cj[k] - ci[k];
+    }
+    if (least > 0)
+        return false;
+    for (uint32_t a = 0; a < l->edges; a++) {
         int64_t most;
-        if (!edge_increase(&w, j, i, &most))
+        if (!edge_increase(cj + l->at[a], ci + l->at[a], l->at[a + 1] - l->at[a], &most))
             return false;
         increase += most;
     }
@@ -112,18 +159,22 @@ static void drop_dominated(ap_pre *s, uint32_t v)
 {
     ap_pre_node *x = &s->node[v];
     uint64_t budget = DOMINANCE_WORK / row_entries(s, v);
-    bool any = false, *drop = AP_NEW_ARRAY(s->arena, bool, x->n);
+    if (row_entries(s, v) * x->n > LINES_MAX)
+        return;
+    lines l = lines_make(s, &s->scratch, v);
+    bool any = false, *drop = AP_NEW_ARRAY(&s->scratch, bool, x->n);
     for (uint32_t i = 0; i < x->n; i++) {
         for (uint32_t j = 0; j < x->n && budget > 0 && !drop[i]; j++) {
             if (j == i || drop[j])
                 continue;
             budget--;
-            drop[i] = dominates(s, v, j, i);
+            drop[i] = dominates(s, v, &l, j, i);
         }
         any |= drop[i];
     }
     if (any)
         ap_pre_filter(s, v, drop);
+    ap_arena_reset(&s->scratch);
 }
 
 /* ---- elimination of nodes without demands ---- */
@@ -205,13 +256,13 @@ void ap_pre_node_reduce(ap_pre *s, uint32_t v)
     ap_pre_node *x = &s->node[v];
     if (s->infeasible)
         return;
-    if (x->n > 1 && (s->rules & AP_PRE_DOMINATED))
+    if (x->n > 1 && (s->rules & AP_PRE_DOMINATED) && !s->quick)
         drop_dominated(s, v);
     if (x->n == 1 && (s->rules & AP_PRE_SINGLE)) {
         fix(s, v);
         return;
     }
-    if (!(s->rules & AP_PRE_ELIMINATE) || x->edges.len > 2 || ap_pre_has_demands(s, v))
+    if (s->quick || !(s->rules & AP_PRE_ELIMINATE) || x->edges.len > 2 || ap_pre_has_demands(s, v))
         return;
     if (x->edges.len == 0)
         eliminate_alone(s, v);

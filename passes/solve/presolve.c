@@ -68,6 +68,10 @@ ap_pre *ap_pre_create(ap_arena *arena, const ap_kernel *k)
     ap_pre *s = AP_NEW(arena, ap_pre);
     *s = (ap_pre){.arena = arena, .rules = AP_PRE_ALL, .nnodes = k->p.nnodes, .nrows = k->nrows};
     s->node = AP_NEW_ARRAY(arena, ap_pre_node, k->p.nnodes);
+    uint32_t widest = 1;
+    for (uint32_t v = 0; v < k->p.nnodes; v++)
+        widest = k->p.nstrategies[v] > widest ? k->p.nstrategies[v] : widest;
+    s->line = AP_NEW_ARRAY(arena, int64_t, widest);
     s->stamp = AP_NEW_ARRAY(arena, uint32_t, k->p.nnodes);
     s->rhs = ap_arena_memdup(arena, k->rhs, k->nrows * sizeof *k->rhs);
     s->hint = k->hint ? ap_arena_memdup(arena, k->hint, k->nrows * sizeof *k->hint) : NULL;
@@ -228,14 +232,31 @@ static bool graph_reduce(ap_pre *s)
     return changed;
 }
 
-/* Rows look at everything, so they wait until the graph has come to rest. */
+static void all_dirty(ap_pre *s)
+{
+    for (uint32_t v = 0; v < s->nnodes; v++)
+        s->node[v].dirty = true;
+    for (uint32_t e = 0; e < s->edge.len; e++)
+        s->edge.at[e].dirty = true;
+}
+
+/* Large problems consist mostly of followers: those first. Rows look at everything, so they wait until the graph has
+ * come to rest. */
 void ap_pre_run(ap_pre *s)
 {
-    ap_pre_rows_reduce(s);
+    ap_arena_init(&s->scratch, s->arena->out_of_memory, s->arena->user);
+    s->quick = (s->rules & AP_PRE_FOLLOW) && (s->rules & AP_PRE_MINIMA);
+    while (s->quick && !stuck(s) && graph_reduce(s))
+        ;
+    s->quick = false;
+    all_dirty(s);
+    if (!stuck(s))
+        ap_pre_rows_reduce(s);
     do {
         while (!stuck(s) && graph_reduce(s))
             ;
     } while (!stuck(s) && ap_pre_rows_reduce(s));
+    ap_arena_deinit(&s->scratch);
 }
 
 /* ---- what is left ---- */

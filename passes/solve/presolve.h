@@ -56,8 +56,8 @@ typedef enum ap_pre_rule {
 } ap_pre_rule;
 
 typedef struct ap_pre {
-    ap_arena *arena;
-    uint32_t rules; /* AP_PRE_ALL, unless changed before the run */
+    ap_arena *arena, scratch; /* scratch: only inside ap_pre_run */
+    uint32_t rules;           /* AP_PRE_ALL, unless changed before the run */
     uint32_t nnodes, nedges, nrows;
     ap_pre_node *node;
     AP_VEC(ap_pre_edge) edge;
@@ -65,6 +65,8 @@ typedef struct ap_pre {
     double *hint; /* per row, of the kernel; NULL */
     int64_t constant;
     bool infeasible, overflow;
+    bool quick;    /* only what needs no arithmetic: strategies without partners, followers, single strategies */
+    int64_t *line; /* scratch for the strategies of a node */
     AP_VEC(ap_pre_line) log;
     uint32_t *stamp; /* per node, scratch: index of the edge to it + 1 */
     uint32_t *place; /* after ap_pre_extract: node -> node of the extracted kernel, or AP_NONE */
