@@ -216,10 +216,10 @@ static bool join_limit(const aprt_conv_step *step, post *p)
 }
 
 /* Post-operations for the steps behind the bias; -1 when there are none that mean the same. */
-static int list_posts(const aprt_conv *c, post *out)
+static int list_posts(const aprt_conv *c, int32_t fused, post *out)
 {
     int n = 0, clips = 0;
-    for (int32_t i = is_bias(c); i < c->nsteps; i++) {
+    for (int32_t i = is_bias(c); i < fused; i++) {
         const aprt_conv_step *step = &c->step[i];
         bool before = step->other == APRT_CONV_OPERAND && step->operand < 0;
         if (step->op == APRT_CONV_ADD || (step->op == APRT_CONV_MUL && !before)) {
@@ -289,7 +289,7 @@ static dnnl_status_t make_desc(const slot *s, const shapes *sh, int32_t fused, d
         return st;
     }
     post posts[APRT_MAX_CONV_STEPS];
-    int nposts = fused ? list_posts(s->c, posts) : 0;
+    int nposts = list_posts(s->c, fused, posts);
     if (nposts < 0)
         st = dnnl_unimplemented;
     for (int i = 0; i < nposts && st == dnnl_success; i++)
@@ -313,27 +313,42 @@ static dnnl_status_t make_desc(const slot *s, const shapes *sh, int32_t fused, d
     return st;
 }
 
-/* oneDNN's own reference loops are no faster than ours. */
-static bool is_reference(const_dnnl_primitive_desc_t pd)
+/* oneDNN's own reference loops are no faster than ours, and its matrix products (2.6) read operands of
+ * post-operations from the wrong places. */
+static bool is_no_good(const slot *s, const_dnnl_primitive_desc_t pd, int32_t alone)
 {
     const char *name = NULL;
-    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) != dnnl_success || !name ||
-           strncmp(name, "ref", 3) == 0;
+    if (dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) != dnnl_success || !name)
+        return true;
+    return strncmp(name, "ref", 3) == 0 || (s->fused > alone && strstr(name, "gemm"));
 }
 
-/* With all steps, or with none: what there is vector code for. False: nothing. */
+/* How many of the first steps are a bias, limits and what is there before. */
+static int32_t count_alone(const aprt_conv *c)
+{
+    int32_t n = is_bias(c);
+    while (n < c->nsteps && c->step[n].op != APRT_CONV_MUL &&
+           (c->step[n].op != APRT_CONV_ADD || (c->step[n].other == APRT_CONV_OPERAND && c->step[n].operand < 0)))
+        n++;
+    return n;
+}
+
+/* With all steps, the first few, or none: the most that there is vector code for. False: nothing. */
 static bool choose_desc(slot *s, const shapes *sh, dnnl_engine_t engine, dnnl_primitive_desc_t *out)
 {
-    bool all = true, in_place = false;
+    int32_t alone = count_alone(s->c), least = 0;
+    const int32_t fused[3] = {s->c->nsteps, alone, 0};
+    bool all = true;
     for (int32_t i = 0; i < s->c->nsteps; i++) {
         all = all && can_fuse(s->c, &s->c->step[i]);
-        in_place = in_place || (s->c->step[i].other == APRT_CONV_OPERAND && s->c->step[i].operand < 0);
+        if (s->c->step[i].other == APRT_CONV_OPERAND && s->c->step[i].operand < 0)
+            least = i + 1; /* it must be read before it is overwritten */
     }
-    for (int attempt = all ? 0 : 1; attempt < (in_place ? 1 : 2); attempt++) {
-        s->fused = attempt == 0 ? s->c->nsteps : 0;
-        if (make_desc(s, sh, s->fused, engine, out) != dnnl_success)
+    for (int i = all ? 0 : 1; i < 3; i++) {
+        s->fused = fused[i];
+        if (s->fused < least || make_desc(s, sh, s->fused, engine, out) != dnnl_success)
             continue;
-        if (!is_reference(*out))
+        if (!is_no_good(s, *out, alone))
             return true;
         dnnl_primitive_desc_destroy(*out);
     }
@@ -464,7 +479,7 @@ static dnnl_status_t prepare_arguments(slot *s, shared *sh, const shapes *shape,
     add_arg(s, DNNL_ARG_DST, s->y_memory);
     add_arg(s, DNNL_ARG_SCRATCHPAD, s->scratch_memory);
     post posts[APRT_MAX_CONV_STEPS];
-    int nposts = s->fused ? list_posts(s->c, posts) : 0;
+    int nposts = list_posts(s->c, s->fused, posts);
     if (s->fused && is_bias(s->c))
         DNNL_TRY(add_argument(s, sh, shape, 0, -1));
     for (int i = 0; i < nposts; i++)

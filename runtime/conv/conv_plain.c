@@ -156,6 +156,18 @@ void aprt_conv_plain(const aprt_conv *c, const int64_t turns[4], const void *x, 
     }
 }
 
+/* One step on the channels of one place, which lie behind each other. */
+static void step_on_place(const aprt_conv *c, const int64_t turns[4], const aprt_conv_step *s, float *y, const float *o)
+{
+    for (int64_t g = 0; g < turns[TURNS_G]; g++) {
+        float *to = y + g * c->m;
+        for (int64_t m = 0; m < turns[TURNS_M]; m++) {
+            float x = s->other == APRT_CONV_OPERAND ? o[g * s->stride[1] + m * s->stride[2]] : (float)s->number;
+            to[m] = (float)step_f64(s, to[m], x);
+        }
+    }
+}
+
 void aprt_conv_plain_steps(const aprt_conv *c, const int64_t turns[4], int32_t first, float *y,
                            const void *const *operand)
 {
@@ -163,14 +175,13 @@ void aprt_conv_plain_steps(const aprt_conv *c, const int64_t turns[4], int32_t f
     int32_t n = c->nspatial + 3;
     if (first == c->nsteps || !result_extents(c, turns, extent))
         return;
+    extent[1] = extent[2] = 1;
     do {
         float *to = y + offset_of(n, index, c->y);
-        for (int32_t s = first; s < c->nsteps; s++) {
-            const aprt_conv_step *step = &c->step[s];
-            double o = step->number;
-            if (step->other == APRT_CONV_OPERAND)
-                o = ((const float *)operand[step->operand])[offset_of(n, index, step->stride)];
-            *to = (float)step_f64(step, *to, o);
+        for (int32_t i = first; i < c->nsteps; i++) {
+            const aprt_conv_step *s = &c->step[i];
+            const float *o = s->other == APRT_CONV_OPERAND ? operand[s->operand] : NULL;
+            step_on_place(c, turns, s, to, o ? o + offset_of(n, index, s->stride) : NULL);
         }
     } while (next(index, n, extent));
 }
