@@ -34,7 +34,7 @@ def path(tmp_path):
 
 
 def figures(plan):
-    return {k: v for k, v in plan.items() if k not in ("planning_seconds", "cluster")}
+    return {k: v for k, v in plan.items() if k not in ("planning_seconds", "solver_seconds", "cluster")}
 
 
 def test_file_equals_preset(autopar, path, tmp_path):
