@@ -209,7 +209,8 @@ typedef enum ap_exchange_kind {
 } ap_exchange_kind;
 
 /* p and me: positions in the group, which lists its ranks in order of coordinates. Contributions are folded
- * in that order. Offsets and strides in elements. src and dst do not overlap. */
+ * in that order. Offsets and strides in elements. src and dst do not overlap, but an all_reduce may have both at one
+ * place. */
 typedef struct ap_exchange {
     ap_exchange_kind kind;
     ap_partial fold;
@@ -333,6 +334,10 @@ static inline int64_t ap_counts_at(uint8_t n, const ap_count *count, int dim, in
     }
     return extent;
 }
+
+/* May the kernel write operand `written` over operand `read`, when both start at the same element? Also all_reduce. */
+bool ap_kernel_in_place(const ap_kernel *k, uint32_t read, uint32_t written);
+bool ap_exchange_in_place(const ap_exchange *x);
 
 void ap_local_print(const ap_local *p, ap_text *out);
 ap_status ap_local_parse(ap_ctx *ctx, const char *name, const char *text, size_t size, ap_local **out);

@@ -682,6 +682,36 @@ static void box_on_rank(const ap_exchange *x, const device *d, int32_t peer, int
         extent[i] = ap_counts_at(x->ncounts, x->count, i, x->extent[i], d->coords, peer);
 }
 
+/* all_reduce at one place: everybody's element is read before anybody's is written. */
+static ap_status reduce_in_place(const machine *m, const ap_instr *instr, const int32_t *ranks, int32_t size)
+{
+    const ap_exchange *x = &instr->exchange;
+    int64_t index[AP_MAX_LOOPS] = {0};
+    place *at = AP_NEW_ARRAY(m->tmp, place, size);
+    for (int32_t p = 0; p < size; p++) {
+        if (ranks[p] < 0 || ranks[p] >= m->p->nranks)
+            return ap_fail(m->p->ctx, AP_ERR_BUG, instr->loc, "an exchange with rank %d", ranks[p]);
+        AP_TRY(resolve(m, &m->device[ranks[p]], &instr->ref[0], x->dtype, instr->loc, &at[p]));
+    }
+    if (loops_count(x->extent, 0, x->ndims) == 0)
+        return AP_OK;
+    do {
+        int64_t i = box_offset(index, x->src_stride, x->ndims);
+        uint8_t sum[16];
+        AP_TRY(fold_element(m, instr, at, size, i, sum));
+        for (int32_t p = 0; p < size; p++)
+            memcpy(element(&at[p], i), sum, (size_t)at[p].size);
+    } while (next_index(index, x->extent, 0, x->ndims));
+    return AP_OK;
+}
+
+static bool is_in_place(const ap_instr *instr)
+{
+    const ap_ref *a = &instr->ref[0], *b = &instr->ref[1];
+    return ap_exchange_in_place(&instr->exchange) && a->space == b->space && a->index == b->index &&
+           a->byte_offset == b->byte_offset && !memcmp(&a->offset, &b->offset, sizeof a->offset);
+}
+
 /* What the rank at position `me` of its group gets. */
 static ap_status receive(const machine *m, const ap_instr *instr, const int32_t *ranks, int32_t size, int32_t me)
 {
@@ -716,6 +746,10 @@ static ap_status run_exchange(const machine *m, const ap_instr *instr)
         return ap_fail(p->ctx, AP_ERR_BUG, instr->loc, "an exchange without source, target or group");
     const ap_group *g = &p->groups.at[instr->exchange.group];
     for (int32_t i = 0; i < g->count; i++) {
+        if (is_in_place(instr)) {
+            AP_TRY(reduce_in_place(m, instr, g->rank + i * g->size, g->size));
+            continue;
+        }
         for (int32_t me = 0; me < g->size; me++) {
             int32_t rank = g->rank[i * g->size + me];
             if (rank < 0 || rank >= p->nranks)

@@ -120,4 +120,9 @@ bool ap_local_conv_reach(const ap_conv *c, const int64_t *ints, uint32_t operand
 /* One more loop of `extent` turns with this stride. */
 bool ap_reach_loop(ap_reach *r, int64_t extent, int64_t stride);
 
+/* ---- local_overlap.c ---- */
+/* May an operand that the kernel writes lie in the memory of another one, which starts `delta` bytes behind it? Yes if
+ * they never meet, or if the kernel works in place. `ints` as above. */
+bool ap_local_may_share(const ap_kernel *k, const int64_t *ints, uint32_t written, uint32_t other, int64_t delta);
+
 #endif

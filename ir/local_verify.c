@@ -6,6 +6,7 @@
 #include "ir/print.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum { MAX_COUNTED = 1024 }; /* members of a group whose pairs are looked at one by one */
 
@@ -195,6 +196,35 @@ static void check_when(verifier *v, const ap_instr *in)
         complain(v, "its predicted time is negative");
 }
 
+/* Bytes from operand a of the call to operand b; false: on overflow. */
+static bool distance(const ap_local *p, const ap_instr *in, const ap_kernel *k, uint32_t a, uint32_t b, int32_t rank,
+                     int64_t *out)
+{
+    const ap_reach start = {.any = true};
+    int64_t at[2], end;
+    return byte_range(p, &in->ref[a], &start, ap_dtype_bytes(k->operand[a].dtype), rank, &at[0], &end) &&
+           byte_range(p, &in->ref[b], &start, ap_dtype_bytes(k->operand[b].dtype), rank, &at[1], &end) &&
+           ap_add_i64(at[1], at[0] == INT64_MIN ? INT64_MAX : -at[0], out);
+}
+
+/* What a call writes on the rank lies apart from its other operands, or takes their place element by element. */
+static bool check_sharing(verifier *v, const ap_instr *in, const ap_kernel *k, const int64_t *ints, int32_t rank)
+{
+    for (uint32_t w = 0; w < in->nrefs; w++) {
+        for (uint32_t i = 0; i < in->nrefs; i++) {
+            bool arena = in->ref[w].space == AP_SPACE_ARENA && in->ref[i].space == AP_SPACE_ARENA;
+            bool seen = k->operand[i].written && i <= w;
+            int64_t delta;
+            if (!arena || !k->operand[w].written || seen || !distance(v->p, in, k, w, i, rank, &delta) ||
+                ap_local_may_share(k, ints, w, i, delta))
+                continue;
+            complain(v, "operand %" PRIu32 " overwrites operand %" PRIu32 " on rank %" PRId32, w, i, rank);
+            return false;
+        }
+    }
+    return true;
+}
+
 /* A call whose loops or rows depend on the rank. */
 static void check_call_by_rank(verifier *v, const ap_instr *in, const ap_kernel *k)
 {
@@ -224,7 +254,19 @@ static void check_call_by_rank(verifier *v, const ap_instr *in, const ap_kernel 
                 !check_bytes(v, &in->ref[i], i, k->operand[i].dtype, &reach, rank, bytes))
                 return;
         }
+        if (!check_sharing(v, in, k, ints, rank))
+            return;
     }
+}
+
+/* Is the distance between any two operands the same on all ranks? */
+static bool moves_as_one(const ap_instr *in, const ap_kernel *k)
+{
+    for (uint32_t i = 1; i < in->nrefs; i++)
+        if (memcmp(in->ref[i].offset.step, in->ref[0].offset.step, sizeof in->ref[0].offset.step) != 0 ||
+            ap_dtype_bytes(k->operand[i].dtype) != ap_dtype_bytes(k->operand[0].dtype))
+            return false;
+    return true;
 }
 
 /* A parameter in panels is read as B of products that take panels of its size, and these read nothing else. */
@@ -283,6 +325,10 @@ static void check_call(verifier *v, const ap_instr *in)
         else
             complain(v, "operand %" PRIu32 " reaches further than numbers go", i);
     }
+    int32_t ranks = moves_as_one(in, k) ? 1 : p->nranks;
+    for (int32_t rank = 0; v->status == AP_OK && rank < ranks; rank++)
+        if ((ranks == 1 || runs_on(p, in, rank)) && !check_sharing(v, in, k, NULL, rank))
+            return;
 }
 
 /* All turns of the box, at every position in the group. */
@@ -383,6 +429,9 @@ static void check_overlap(verifier *v, const ap_instr *in, const ap_reach *src, 
     const ap_local *p = v->p;
     int esize = ap_dtype_bytes(in->exchange.dtype);
     if (in->ref[0].space != AP_SPACE_ARENA || in->ref[1].space != AP_SPACE_ARENA || !src->any || !dst->any)
+        return;
+    if (ap_exchange_in_place(&in->exchange) && in->ref[0].byte_offset == in->ref[1].byte_offset &&
+        !memcmp(&in->ref[0].offset, &in->ref[1].offset, sizeof in->ref[0].offset))
         return;
     for (int32_t rank = 0; rank < p->nranks; rank++) {
         int64_t lo0, hi0, lo1, hi1;

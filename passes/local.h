@@ -22,6 +22,7 @@ typedef struct ap_low_place {
 typedef struct ap_low_buffer {
     int64_t bytes, offset;
     uint32_t first, last; /* instructions; first == AP_NONE: never used */
+    uint32_t into;        /* lies in this other one (local_reuse.c), AP_NONE: by itself */
 } ap_low_buffer;
 
 typedef enum ap_low_source {
@@ -295,5 +296,10 @@ ap_status ap_low_panels(ap_low *low);
 /* ---- local_arena.c ---- */
 /* Lifetimes, offsets, and the final refs. */
 ap_status ap_low_assign_arena(ap_low *low);
+
+/* ---- local_reuse.c ---- */
+/* Given the lives of buffers: results take the places of operands that die where they are made, by `into`. */
+void ap_low_reuse(ap_low *low);
+uint32_t ap_low_buffer_of(const ap_low *low, uint32_t buffer);
 
 #endif

@@ -1,5 +1,5 @@
 /* Arena offsets. A buffer lives from the first instruction that touches it to the last; buffers that live at the same
- * time must not overlap. passes/pack finds where they lie. */
+ * time must not overlap, unless one is computed over another (local_reuse.c). passes/pack finds where they lie. */
 #include "passes/local.h"
 
 #include "passes/pack/pack.h"
@@ -14,6 +14,7 @@ static void find_lifetimes(ap_low *low)
             if (in->ref[r].space != AP_SPACE_ARENA)
                 continue;
             ap_low_buffer *b = &low->buffers.at[in->ref[r].index];
+            b->into = AP_NONE;
             if (b->first == AP_NONE)
                 b->first = i;
             b->last = i;
@@ -29,7 +30,7 @@ static bool pack_buffers(ap_low *low, ap_packing *out)
     int64_t *size = AP_NEW_ARRAY(low->scratch, int64_t, total);
     for (uint32_t b = 0; b < total; b++) {
         const ap_low_buffer *lb = &low->buffers.at[b];
-        if (lb->first == AP_NONE)
+        if (lb->first == AP_NONE || lb->into != AP_NONE)
             continue;
         buffer[n] = b;
         first[n] = lb->first;
@@ -51,7 +52,7 @@ static void finish_refs(ap_low *low)
         for (uint32_t r = 0; r < in->nrefs; r++) {
             if (in->ref[r].space != AP_SPACE_ARENA)
                 continue;
-            in->ref[r].byte_offset = low->buffers.at[in->ref[r].index].offset;
+            in->ref[r].byte_offset = low->buffers.at[ap_low_buffer_of(low, in->ref[r].index)].offset;
             in->ref[r].index = 0;
         }
     }
@@ -61,6 +62,7 @@ ap_status ap_low_assign_arena(ap_low *low)
 {
     ap_packing packing;
     find_lifetimes(low);
+    ap_low_reuse(low);
     if (!pack_buffers(low, &packing))
         return ap_fail(low->ctx, AP_ERR_NO_PLAN, 0, "the values of one device are larger than the address space");
     low->p->arena_bytes = packing.height;

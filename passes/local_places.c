@@ -87,7 +87,7 @@ ap_status ap_low_new_buffer(ap_low *low, ap_dtype dtype, int64_t count, ap_loc l
     int64_t bytes;
     if (!ap_mul_i64(count, ap_dtype_bytes(dtype), &bytes) || bytes > INT64_MAX / 4)
         return ap_error(low->ctx, loc, "a value of this node is larger than the address space");
-    ap_low_buffer b = {.bytes = bytes, .first = AP_NONE};
+    ap_low_buffer b = {.bytes = bytes, .first = AP_NONE, .into = AP_NONE};
     ap_vec_push(low->scratch, &low->buffers, b);
     *out = low->buffers.len - 1;
     return AP_OK;

@@ -4,7 +4,9 @@
  * what it needs straight from the others' memory. They meet once more before anyone may overwrite what was read.
  *
  * A large all_reduce is folded in equal parts, each by its owner, and then read from the owners; a small one is folded
- * by everybody. Both give the same bits, because each element is folded in rank order either way. */
+ * by everybody. Both give the same bits, because each element is folded in rank order either way. It may be in place
+ * (on all ranks or on none); then it counts as large: what the others contribute to a part is read by its owner alone,
+ * and overwritten after all have met. */
 #include "internal.h"
 
 enum { SMALL_ALL_REDUCE = 4096 /* contributions in all */ };
@@ -64,12 +66,12 @@ static void fold_peers(const meeting *m, const aprt_exchange *x, int64_t src_off
     aprt_fold_run(&box, first, last, x->dtype, x->fold, m->size, src, dst);
 }
 
-static int all_reduce(const meeting *m, const aprt_exchange *x, char *dst)
+static int all_reduce(const meeting *m, const aprt_exchange *x, const char *src, char *dst)
 {
     aprt_box box;
     make_box(m, x, 0, x->dst_stride, x->dst_stride, &box);
     int64_t count = aprt_box_count(&box);
-    if (count * m->size <= SMALL_ALL_REDUCE) {
+    if (count * m->size <= SMALL_ALL_REDUCE && src != dst) {
         fold_peers(m, x, 0, 0, count, dst);
         return APRT_OK;
     }
@@ -115,7 +117,7 @@ int aprt_exchange_run(aprt_device *d, const aprt_exchange *x, const void *src, v
         make_box(&m, x, 0, x->src_stride, x->dst_stride, &box);
         fold_peers(&m, x, x->src_me * m.me, 0, aprt_box_count(&box), dst);
     } else
-        status = all_reduce(&m, x, dst);
+        status = all_reduce(&m, x, src, dst);
     if (status != APRT_OK)
         return status;
     return meet(&m) ? APRT_OK : APRT_ABANDONED;

@@ -202,6 +202,17 @@ static const struct {
      "all_gather: operand 1 leaves the arena on rank 0"},
     {"box [32,16] strides", "box [32,16] count 0 of 9-16*tp strides", ""},
     {"peer 128", "peer 128 when zero(tp)", "an exchange runs on every rank, without condition"},
+    {"(arena(256), arena(512)) ints(3", "(arena(512), arena(512)) ints(3", ""}, /* in place */
+    {"(arena(256), arena(512)) ints(3", "(arena(512)+1, arena(512)) ints(3",
+     "call @softmax: operand 1 overwrites operand 0 on rank 1"},
+    {"(arena(256), arena(512)) ints(3", "(arena(320), arena(512)) ints(3",
+     "call @softmax: operand 1 overwrites operand 0 on rank 1"},
+    {"(arena(1024), param(1), arena(1280))", "(arena(1280), param(1), arena(1280))",
+     "call @matmul: operand 2 overwrites operand 0 on rank 0"},
+    {"to arena(256)[16,1]", "to arena(0)[16,1]", ""}, /* in place */
+    {"to arena(256)[16,1]", "to arena(0)[1,16]", "all_reduce: source and destination overlap on rank 0"},
+    {"box [2,16] from arena(768)[16,1] to arena(1024)[16,1]", "box [2,16] from arena(768)[16,1] to arena(768)[16,1]",
+     "all_gather: source and destination overlap on rank 0"},
 };
 
 /* Comments would be edited instead of what they speak about. */
