@@ -167,7 +167,7 @@ ap_status ap_legalise(ap_legal *l);
     X(unary) X(binary) X(compare_swapped) X(variadic) X(mean) X(pow) X(mod) X(where) X(clip) X(leaky_relu) X(elu) \
     X(hard_sigmoid) X(hard_swish) X(softplus) X(softsign) X(selu) X(celu) X(thresholded_relu) X(prelu) X(mish) \
     X(swish) X(gelu) X(fast_gelu) X(bias_gelu) X(quick_gelu) X(tan) X(bitwise_not) X(is_nan) X(is_inf) X(cast) X(cast_like) \
-    X(bit_shift) X(shrink) X(identity) X(dropout) X(shape) X(size) X(constant) X(constant_of_shape) X(range) X(eye_like) X(one_hot) \
+    X(bit_shift) X(shrink) X(swiglu) X(window) X(identity) X(dropout) X(shape) X(size) X(constant) X(constant_of_shape) X(range) X(eye_like) X(one_hot) \
     X(trilu) X(matmul) X(fused_matmul) X(gemm) X(einsum) X(softmax) X(layer_norm) X(rms_norm) X(skip_layer_norm) \
     X(reduce) X(arg) X(reshape) X(transpose) X(squeeze) X(unsqueeze) X(flatten) X(expand) X(tile) X(concat) X(split) \
     X(slice) X(gather) X(gather_elements) X(pad) X(cumulate) X(scatter_elements) X(scatter_nd) X(tensor_scatter) X(topk) X(hardmax) X(reverse_sequence) X(compress) \

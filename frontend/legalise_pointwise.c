@@ -245,6 +245,14 @@ void ap_lower_swish(ap_legal *l)
     swish(l, ap_attr_float(l, "alpha", 1));
 }
 
+/* swish(a) * b */
+void ap_lower_swiglu(ap_legal *l)
+{
+    double alpha = ap_attr_float(l, "alpha", 1);
+    ap_value a = ap_in(l, 0), gate = ap_emit1(l, AP_OP_SIGMOID, alpha == 1 ? a : times(l, a, alpha));
+    ap_set_out(l, 0, ap_emit2(l, AP_OP_MUL, ap_emit2(l, AP_OP_MUL, a, gate), ap_in(l, 1)));
+}
+
 void ap_lower_quick_gelu(ap_legal *l)
 {
     swish(l, ap_attr_float(l, "alpha", (double)1.702f));

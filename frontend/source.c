@@ -5,6 +5,7 @@
  */
 #include "frontend/legalise.h"
 
+#include <math.h>
 #include <string.h>
 
 #define SMALL 16
@@ -192,6 +193,31 @@ void ap_lower_eye_like(ap_legal *l)
     row =
         ap_emit2(l, AP_OP_ADD, row, ap_emit_splat(l, AP_I64, &(ap_dims){0}, (ap_scalar){.i = ap_attr_int(l, "k", 0)}));
     ap_set_out(l, 0, ap_emit_cast(l, ap_emit2(l, AP_OP_EQ, row, column), t));
+}
+
+/* Windows of signal processing, sums of cosines: a0 - a1 cos(2 pi n / size) + a2 cos(4 pi n / size) */
+void ap_lower_window(ap_legal *l)
+{
+    static const double a[][3] = {{0.5, 0.5, 0}, {25.0 / 46, 21.0 / 46, 0}, {0.42, 0.5, 0.08}};
+    const double *w = a[l->node->op->variant], pi = acos(-1);
+    bool periodic = ap_attr_int(l, "periodic", 1) != 0;
+    double size = 0;
+    ap_dtype t = AP_F32;
+    if (!ap_known_scalar(l, ap_in(l, 0), &size) || size < 1 || size > AP_FOLD_MAX)
+        ap_refuse(l, "the size of a window must be known at compile time, and at most %d", AP_FOLD_MAX);
+    if (!ap_dtype_from_onnx((int)ap_attr_int(l, "output_datatype", 1), &t) || !ap_dtype_is_float(t))
+        ap_refuse(l, "a window of this element type is not supported");
+    if (l->status)
+        return;
+    ap_dims d = {1, {(int64_t)size}};
+    ap_tensor *y = AP_NEW(&l->ctx->scratch, ap_tensor);
+    ap_tensor_make(&l->ctx->scratch, t, ap_shape_get(l->ctx, ap_shape_of_dims(l->ctx, d.rank, d.at)), y);
+    double turn = 2 * pi / (periodic ? size : size > 1 ? size - 1 : 1);
+    for (int64_t n = 0; n < y->count; n++) {
+        ap_scalar x = {.f = w[0] - w[1] * cos(turn * (double)n) + w[2] * cos(2 * turn * (double)n)};
+        y->at[n] = ap_scalar_round(t, x);
+    }
+    ap_set_out(l, 0, ap_emit_tensor(l, y));
 }
 
 void ap_lower_one_hot(ap_legal *l)
