@@ -90,6 +90,15 @@ static int64_t price_conv(const ap_kernel *k, const ap_cluster *c)
                       work_ps(c, ap_sat_mul(2 * y, depth), (double)peak * c->contract_efficiency));
 }
 
+/* Every element is read once and compared with the last of a heap of k, a few with more of them. */
+static int64_t price_topk(const ap_kernel *k, const ap_cluster *c)
+{
+    int64_t rows = turns(k->nest.extent, 0, k->nest.nouter), size = ap_dtype_bytes(k->operand[0].dtype);
+    int64_t bytes = ap_sat_add(ap_sat_mul(k->topk.n, size), ap_sat_mul(k->topk.k, size + 8));
+    return ap_max_i64(ap_cost_memory(c, ap_sat_mul(rows, bytes)),
+                      work_ps(c, ap_sat_mul(rows, 2 * k->topk.n), (double)c->vector_flops_per_second));
+}
+
 static int64_t price_exchange(const ap_local *p, const ap_exchange *x, const ap_cluster *c)
 {
     const ap_group *g = &p->groups.at[x->group];
@@ -122,6 +131,7 @@ void ap_local_price(ap_local *p, const ap_cluster *c)
         n->picoseconds = k->kind == AP_KERNEL_GEMM   ? price_gemm(k, c)
                          : k->kind == AP_KERNEL_CONV ? price_conv(k, c)
                          : k->kind == AP_KERNEL_POOL ? price_pool(k, c)
+                         : k->kind == AP_KERNEL_TOPK ? price_topk(k, c)
                                                      : price_nest(k, c);
     }
 }
