@@ -114,6 +114,21 @@ static void to_panels(void *user, int64_t a, int64_t b, int64_t sa, int64_t sb, 
     }
 }
 
+/* Where columns are not adjacent (a transposed matrix), panel by panel: a few long runs instead of many short ones. */
+static void store_panels(const aprt_box *box, const panel_job *job)
+{
+    const int64_t count = aprt_box_count(box), rows = job->n ? count / job->n : 0;
+    if (box->a[box->ndims - 1] == 1) {
+        aprt_box_walk(box, 0, count, to_panels, (void *)(uintptr_t)job);
+        return;
+    }
+    for (int64_t first = 0; first < rows; first += job->k)
+        for (int64_t j = 0; j < job->n; j += job->width)
+            for (int64_t row = first; row < first + job->k; row++)
+                aprt_box_walk(box, row * job->n + j, row * job->n + (job->n - j < job->width ? job->n : j + job->width),
+                              to_panels, (void *)(uintptr_t)job);
+}
+
 /* Panels of products' own element types, f32 and f64, that fill the box. */
 static bool panels_fit(const aprt_param *p, int64_t count)
 {
@@ -194,7 +209,7 @@ int aprt_weights_load(const aprt_weights *w, const aprt_param *p, uint32_t index
     panel_job job = {(const char *)from.entry->bytes + from.offset * size, param + p->byte_offset, p->n, p->k, 0, size};
     if (p->store == APRT_PANELS) {
         job.width = aprt_gemm_panel(p->port.dtype);
-        aprt_box_walk(&box, 0, aprt_box_count(&box), to_panels, &job);
+        store_panels(&box, &job);
     } else {
         aprt_box_copy(&box, 0, aprt_box_count(&box), size, job.src, job.dst);
     }
