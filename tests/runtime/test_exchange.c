@@ -2,6 +2,7 @@
  * missing barrier shows (also built with -fsanitize=thread: target tsan_exchange); failing ranks; several callers. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +29,7 @@ typedef struct order {
     int64_t src_elements;
     int32_t fails; /* rank that fails, or -1 */
     int32_t at;    /* round in which it does */
+    bool in_place; /* source and destination are one */
 } order;
 
 static float element(int32_t rank, int64_t round, int64_t i)
@@ -38,13 +40,13 @@ static float element(int32_t rank, int64_t round, int64_t i)
 static int exchange_device(aprt_device *d)
 {
     const order *o = d->input[0];
-    float *src = (float *)d->arena, *dst = (float *)(d->arena + 4 * HALF);
+    float *src = (float *)d->arena, *dst = o->in_place ? src : (float *)(d->arena + 4 * HALF);
     float *out = (float *)d->output[0] + (int64_t)d->rank * ROUNDS * COUNT;
     for (int64_t round = 0; round < ROUNDS; round++) {
         aprt_at(d, 0);
         for (int64_t i = 0; i < o->src_elements; i++)
             src[i] = element(d->rank, round, i);
-        for (int64_t i = 0; i < COUNT; i++)
+        for (int64_t i = 0; i < COUNT && !o->in_place; i++)
             dst[i] = -1;
         aprt_at(d, 1);
         int status = aprt_exchange_run(d, &o->exchange, src, dst);
@@ -98,10 +100,11 @@ static int64_t there(const aprt_exchange *x, int32_t rank, int32_t p, int32_t d)
 }
 
 /* dst of one rank in one round, by the formulas of autopar_rt.h */
-static void expect(const aprt_exchange *x, const int32_t *list, int32_t size, int32_t me, int64_t round, float *dst)
+static void expect(const aprt_exchange *x, bool in_place, const int32_t *list, int32_t size, int32_t me, int64_t round,
+                   float *dst)
 {
     for (int64_t i = 0; i < COUNT; i++)
-        dst[i] = -1;
+        dst[i] = in_place ? element(list[me], round, i) : -1;
     for (int32_t p = 0; p < size; p++)
         for (int64_t i = 0; i < there(x, list[me], p, 0); i++)
             for (int64_t j = 0; j < there(x, list[me], p, 1); j++) {
@@ -124,11 +127,11 @@ static void expect(const aprt_exchange *x, const int32_t *list, int32_t size, in
             }
 }
 
-static void check_exchange(int32_t ranks, const aprt_group *group, const aprt_exchange *x)
+static void check_exchange(int32_t ranks, const aprt_group *group, const aprt_exchange *x, bool in_place)
 {
     aprt_program program = make_program(ranks, group);
     aprt_instance *instance;
-    order o = {*x, HALF, -1, 0};
+    order o = {*x, HALF, -1, 0, in_place};
     float *got = malloc((size_t)ranks * ROUNDS * COUNT * sizeof *got), want[COUNT];
     const void *in[] = {&o};
     void *out[] = {got};
@@ -137,7 +140,7 @@ static void check_exchange(int32_t ranks, const aprt_group *group, const aprt_ex
     for (int32_t i = 0; i < ranks; i++)
         for (int64_t round = 0; round < ROUNDS; round++) {
             const int32_t *list = group->rank + i / group->size * group->size;
-            expect(x, list, group->size, i % group->size, round, want);
+            expect(x, in_place, list, group->size, i % group->size, round, want);
             assert_memory_equal(got + ((int64_t)group->rank[i] * ROUNDS + round) * COUNT, want, sizeof want);
         }
     aprt_close(instance);
@@ -173,7 +176,14 @@ static void all_exchanges(void **state)
             {APRT_ALL_TO_ALL, 0, APRT_F32, 0, 2, {10, 4}, {4 * size, 1}, {4, 1}, 4, 40, 2, both},
         };
         for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-            check_exchange(groups[g].count * groups[g].size, &groups[g], &list[i]);
+            check_exchange(groups[g].count * groups[g].size, &groups[g], &list[i], false);
+        const aprt_exchange in_place[] = {
+            {APRT_ALL_REDUCE, APRT_FOLD_SUM, APRT_F32, 0, 1, {1999}, {1}, {1}, 0, 0, 0, NULL},
+            {APRT_ALL_REDUCE, APRT_FOLD_MAX, APRT_F32, 0, 2, {43, 45}, {46, 1}, {46, 1}, 0, 0, 0, NULL},
+            {APRT_ALL_REDUCE, APRT_FOLD_SUM, APRT_F32, 0, 1, {5}, {3}, {3}, 0, 0, 0, NULL},
+        };
+        for (size_t i = 0; i < sizeof in_place / sizeof *in_place; i++)
+            check_exchange(groups[g].count * groups[g].size, &groups[g], &in_place[i], true);
     }
 }
 
@@ -184,7 +194,7 @@ static void failing_rank(void **state)
     const aprt_group group = {1, 4, everyone};
     aprt_program program = make_program(4, &group);
     aprt_instance *instance;
-    order o = {{APRT_ALL_REDUCE, APRT_FOLD_SUM, APRT_F32, 0, 1, {1999}, {1}, {1}, 0, 0, 0, NULL}, HALF, -1, 0};
+    order o = {{APRT_ALL_REDUCE, APRT_FOLD_SUM, APRT_F32, 0, 1, {1999}, {1}, {1}, 0, 0, 0, NULL}, HALF, -1, 0, false};
     float *got = malloc(4 * ROUNDS * COUNT * sizeof *got);
     const void *in[] = {&o};
     void *out[] = {got};
@@ -226,7 +236,7 @@ static void several_callers(void **state)
     const aprt_group group = {1, 3, everyone};
     aprt_program program = make_program(3, &group);
     aprt_instance *instance[2];
-    order o = {{APRT_ALL_GATHER, 0, APRT_F32, 0, 1, {333}, {1}, {1}, 0, 333, 0, NULL}, HALF, -1, 0};
+    order o = {{APRT_ALL_GATHER, 0, APRT_F32, 0, 1, {333}, {1}, {1}, 0, 333, 0, NULL}, HALF, -1, 0, false};
     caller c[4];
     pthread_t thread[4];
     for (int i = 0; i < 2; i++)
