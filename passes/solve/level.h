@@ -45,6 +45,18 @@ ap_status ap_level_too_large(ap_solver *s);
  * becomes better or stays. Stops when rounds bring nothing, l->best_cost <= enough, or half the effort is spent. */
 ap_status ap_lns_run(ap_solver *s, const ap_kernel *k, ap_local *l, int64_t enough);
 
+/* pairs.c: the kernel with a node in place of every edge that has demands; the others keep their numbers. */
+typedef struct ap_pairs {
+    ap_kernel k;
+    uint32_t *node_of; /* per edge: AP_NONE: still an edge */
+    uint32_t **pair;   /* per edge, per strategy of that node */
+} ap_pairs;
+/* False when no edge has demands, one of those allows no pair, or tables would have more entries. */
+bool ap_pairs_split(ap_arena *a, const ap_kernel *k, uint64_t most_entries, ap_pairs *out);
+void ap_pairs_choice(const ap_pairs *s, const ap_kernel *k, const uint32_t *choice, uint32_t *out);
+/* k without what `fixed`, made from s->k, forbids. */
+void ap_pairs_fixed(ap_arena *a, const ap_pairs *s, const ap_kernel *k, const ap_kernel *fixed, ap_kernel *out);
+
 /* peak.c: a lower bound on the peak of whatever obeys the forbidden entries; out_forbidden: nothing does. */
 ap_status ap_peak_bound(ap_solver *s, const ap_problem *p, int64_t *out, bool *out_forbidden);
 

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "passes/solve/dual.h"
+#include "passes/solve/level.h"
 #include "passes/solve/mip.h"
 #include "passes/solve/presolve.h"
 #include "tests/solve/random_problem.h"
@@ -211,6 +212,85 @@ static void test_rules(void **state)
                     alone.nodes + alone.strategies + alone.edges + alone.rows);
         assert_true(without.lines > 100);
     }
+    ap_ctx_release(ctx);
+}
+
+/* ---- pairs as nodes ---- */
+
+/* Forbids some node costs and some entries of edges between nodes of the original. */
+static void forbid_some(ap_arena *a, rng *r, const ap_pairs *s, uint32_t before, ap_kernel *out)
+{
+    *out = s->k;
+    const int64_t **cost = AP_NEW_ARRAY(a, const int64_t *, out->p.nnodes);
+    ap_problem_edge *edge = ap_arena_memdup(a, out->p.edge, out->p.nedges * sizeof *edge);
+    for (uint32_t v = 0; v < out->p.nnodes; v++) {
+        int64_t *c = ap_arena_memdup(a, s->k.p.cost[v], s->k.p.nstrategies[v] * sizeof *c);
+        for (uint32_t i = 0; i < s->k.p.nstrategies[v]; i++)
+            c[i] = rng_below(r, 6) == 0 ? AP_FORBIDDEN : c[i];
+        cost[v] = c;
+    }
+    for (uint32_t e = 0; e < out->p.nedges; e++) {
+        size_t n = (size_t)out->p.nstrategies[edge[e].u] * out->p.nstrategies[edge[e].v];
+        int64_t *c = ap_arena_memdup(a, edge[e].cost, n * sizeof *c);
+        for (size_t i = 0; i < n && edge[e].v < before; i++)
+            c[i] = rng_below(r, 6) == 0 ? AP_FORBIDDEN : c[i];
+        edge[e].cost = c;
+    }
+    out->p.cost = cost;
+    out->p.edge = edge;
+}
+
+/* Of one choice: the same cost and use, forbidden together; beside another pair nothing is allowed. */
+static void compare_split(ap_arena *a, rng *r, const ap_kernel *k, const ap_pairs *s, const ap_kernel *fixed,
+                          const ap_kernel *back, const uint32_t *x)
+{
+    uint32_t *y = AP_NEW_ARRAY(a, uint32_t, s->k.p.nnodes), w = k->p.nnodes;
+    int64_t *use = AP_NEW_ARRAY(a, int64_t, k->nrows), *use2 = AP_NEW_ARRAY(a, int64_t, k->nrows), cost, cost2;
+    ap_pairs_choice(s, k, x, y);
+    bool ok = ap_kernel_cost(k, x, &cost), ok2 = ap_kernel_cost(&s->k, y, &cost2);
+    assert_int_equal(ok, ok2);
+    if (!ok)
+        return;
+    assert_int_equal(cost, cost2);
+    ap_kernel_usage(k, x, use);
+    ap_kernel_usage(&s->k, y, use2);
+    assert_memory_equal(use, use2, k->nrows * sizeof *use);
+    assert_int_equal(ap_kernel_cost(fixed, y, &cost2), ap_kernel_cost(back, x, &cost2));
+    w += rng_below(r, s->k.p.nnodes - w);
+    y[w] = (y[w] + 1) % s->k.p.nstrategies[w];
+    assert_int_equal(s->k.p.nstrategies[w] == 1, ap_kernel_cost(&s->k, y, &cost2));
+}
+
+static void test_pairs(void **state)
+{
+    (void)state;
+    rng r = {12};
+    ap_ctx *ctx = ap_ctx_create();
+    uint32_t split = 0;
+    for (uint32_t i = 0; i < test_rounds(2000); i++) {
+        ap_arena *a = &ctx->scratch;
+        ap_problem p;
+        ap_kernel k, fixed, back;
+        ap_pairs s;
+        random_problem(&r, a, &(shape){7, 4, 200, 1, false}, &p);
+        ap_kernel_from_problem(a, &p, &k);
+        if (!ap_pairs_split(a, &k, 1 << 20, &s)) {
+            ap_arena_reset(a);
+            continue;
+        }
+        assert_int_equal(s.k.p.npair_demands, 0);
+        assert_false(ap_pairs_split(a, &k, 1, &s));
+        assert_true(ap_pairs_split(a, &k, 1 << 20, &s));
+        forbid_some(a, &r, &s, p.nnodes, &fixed);
+        ap_pairs_fixed(a, &s, &k, &fixed, &back);
+        uint32_t *x = AP_NEW_ARRAY(a, uint32_t, p.nnodes);
+        do
+            compare_split(a, &r, &k, &s, &fixed, &back, x);
+        while (next_choice(&p, x));
+        split++;
+        ap_arena_reset(a);
+    }
+    assert_true(split > test_rounds(2000) / 10);
     ap_ctx_release(ctx);
 }
 
@@ -431,9 +511,9 @@ static void test_mip(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_evaluate), cmocka_unit_test(test_rows),        cmocka_unit_test(test_presolve),
-        cmocka_unit_test(test_rules),    cmocka_unit_test(test_eliminate),   cmocka_unit_test(test_glpk_contained),
-        cmocka_unit_test(test_mip),      cmocka_unit_test(test_multipliers),
+        cmocka_unit_test(test_evaluate),       cmocka_unit_test(test_rows),  cmocka_unit_test(test_presolve),
+        cmocka_unit_test(test_rules),          cmocka_unit_test(test_pairs), cmocka_unit_test(test_eliminate),
+        cmocka_unit_test(test_glpk_contained), cmocka_unit_test(test_mip),   cmocka_unit_test(test_multipliers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
