@@ -90,3 +90,34 @@ def test_a_norm_is_one_kernel(autopar, tmp_path, norm, last):
         compare(autopar, tmp_path, m, feeds)
     source = (tmp_path / "out" / "program.c").read_text()
     assert len(re.findall(r"^\s+\w+_k_\w+\(", source, re.M)) == 1, source
+
+
+@pytest.mark.parametrize("norm", ["instance", "group"])
+def test_planes_may_be_split(autopar, tmp_path, norm):
+    """Statistics over a plane whose rows lie on several devices are completed inside the norm."""
+    kind, factors, _ = NORMS[norm]
+    r = np.random.default_rng(4)
+    weights = [tensor(f"w{k}", r.standard_normal(1).astype(np.float32)) for k in range(factors)]
+    nodes = [helper.make_node(kind, ["x", "w0", "w1"], ["y"], "norm", **({"num_groups": 1} if norm == "group" else {}))]
+    m = model(nodes, [value("x", [1, 1, 10, 12])], [value("y", None)], weights, opset=21, ir_version=10)
+    (tmp_path / "pins").write_text("value x [-,-,x,-]\nvalue y [-,-,x,-]\n")
+    compare(autopar, tmp_path, m, {"x": r.standard_normal([1, 1, 10, 12]).astype(np.float32)}, "--devices", 2, "--pin",
+            tmp_path / "pins", "--split", "force")
+    explicit = autopar("dump", tmp_path / "out", "--format", "ir", "--state", "explicit").stdout
+    assert len(re.findall(r"= all_reduce ", explicit)) == 2, explicit  # mean, variance
+
+
+@pytest.mark.parametrize("split", ["[x,-,-,-]", "[-,x,-,-]"])
+@pytest.mark.parametrize("norm", ["instance", "group"])
+def test_batch_and_channels_are_split_for_nothing(autopar, tmp_path, norm, split):
+    kind, factors, attrs = NORMS[norm]
+    weights = [tensor(f"w{k}", np.ones(16, np.float32)) for k in range(factors)]
+    nodes = [helper.make_node(kind, ["x", "w0", "w1"], ["y"], "norm", **attrs)]
+    onnx.save(model(nodes, [value("x", [2, 16, 10, 12])], [value("y", None)], weights, opset=21, ir_version=10),
+              tmp_path / "m.onnx")
+    if "group" == norm:
+        split = split.replace("[-,x,", "[-,x.-,")  # whole groups
+    (tmp_path / "pins").write_text(f"value x {split}\nvalue y {split}\n")
+    options = ["--devices", 2, "--pin", tmp_path / "pins"]
+    explicit = autopar("dump", tmp_path / "m.onnx", "--format", "ir", "--state", "explicit", *options).stdout
+    assert "composite" in explicit and not re.findall(r"= (all_reduce|all_gather|all_to_all|reduce_scatter) ", explicit), explicit

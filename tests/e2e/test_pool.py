@@ -110,3 +110,28 @@ def test_large_planes_and_windows(autopar, tmp_path):
              helper.make_node("MaxPool", ["u"], ["e"], kernel_shape=[9, 9], pads=[4, 4, 4, 4], strides=[2, 2])]
     m = model(nodes, [value("x", x.shape), value("t", t.shape)], [value(n, None) for n in "abcde"])
     compare(autopar, tmp_path, m, {"x": x, "t": t})
+
+
+@pytest.mark.parametrize("elem", [TensorProto.FLOAT16, TensorProto.BFLOAT16], ids=["f16", "bf16"])
+def test_half_precision(autopar, tmp_path, elem):
+    """Sums of halves are made in f32: what ONNX Runtime makes of the same numbers in f32, rounded once."""
+    r = np.random.default_rng(5)
+    shape = [2, 5, 9, 40]
+    pools = [helper.make_node("MaxPool", ["h"], ["a"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+             helper.make_node("AveragePool", ["h"], ["b"], kernel_shape=[5, 5], strides=[2, 2], ceil_mode=1),
+             helper.make_node("GlobalAveragePool", ["h"], ["c"]),
+             helper.make_node("ReduceMax", ["h"], ["d"], axes=[1], keepdims=0)]
+    outs = [helper.make_node("Cast", [n], [f"y{n}"], to=TensorProto.FLOAT) for n in "abcd"]
+    made = []
+    for inside in (elem, TensorProto.FLOAT):
+        nodes = [helper.make_node("Cast", ["x"], ["h"], to=inside), *pools, *outs]
+        made.append(model(nodes, [value("x", shape)], [value(f"y{n}", None) for n in "abcd"]))
+    x = r.integers(-64, 64, shape).astype(np.float32) / 8  # exact in both
+    want = expected(made[1], {"x": x})
+    onnx.save(made[0], tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", x)
+    autopar("compile", tmp_path / "m.onnx", "-o", tmp_path / "out", "--check-passes")
+    autopar("run", tmp_path / "out", "--input", f"x={tmp_path}/x.npy", "--output-dir", tmp_path / "r")
+    for name, w in want.items():
+        np.testing.assert_allclose(np.load(tmp_path / "r" / f"{name}.npy"), w, rtol=1e-3 if elem == TensorProto.FLOAT16 else 8e-3,
+                                   atol=1e-3 if elem == TensorProto.FLOAT16 else 8e-3)
