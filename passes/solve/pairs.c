@@ -48,65 +48,82 @@ static const int64_t *beside(ap_arena *a, uint32_t strategies, const uint32_t *p
     return out;
 }
 
+/* Which edges become nodes, and how many; false when there are none or tables would be too large. */
+static bool list_joint(const ap_kernel *k, uint64_t most_entries, bool *joint, uint32_t *count)
+{
+    const ap_problem *p = &k->p;
+    uint64_t entries = 0;
+    *count = 0;
+    for (uint32_t d = 0; d < p->npair_demands; d++)
+        joint[p->pair_demand[d].edge] |= holds(k, &p->pair_demand[d]);
+    for (uint32_t e = 0; e < p->nedges; e++) {
+        uint64_t nu = p->nstrategies[p->edge[e].u], nv = p->nstrategies[p->edge[e].v];
+        entries += joint[e] ? nu * nv * (nu + nv) : nu * nv;
+        *count += joint[e];
+    }
+    return *count > 0 && entries <= most_entries;
+}
+
+/* The node of an edge and its own two edges; false when no pair is allowed. */
+static bool add_node(ap_arena *a, const ap_kernel *k, uint32_t e, ap_pairs *out, uint32_t *size, const int64_t **cost,
+                     ap_problem_edge *edge)
+{
+    const ap_problem_edge *x = &k->p.edge[e];
+    ap_problem *q = &out->k.p;
+    uint32_t w = q->nnodes++, nu = k->p.nstrategies[x->u], nv = k->p.nstrategies[x->v];
+    out->node_of[e] = w;
+    uint32_t n = size[w] = list_pairs(a, k, e, &out->pair[e]);
+    cost[w] = pick(a, x->cost, out->pair[e], n);
+    edge[q->nedges++] = (ap_problem_edge){x->u, w, beside(a, nu, out->pair[e], n, nv, true)};
+    edge[q->nedges++] = (ap_problem_edge){x->v, w, beside(a, nv, out->pair[e], n, nv, false)};
+    return n > 0;
+}
+
+static void move_demands(ap_arena *a, const ap_kernel *k, ap_pairs *out, ap_demand *demand)
+{
+    ap_problem *q = &out->k.p;
+    for (uint32_t d = 0; d < k->p.ndemands; d++)
+        demand[d] = k->p.demand[d];
+    for (uint32_t d = 0; d < k->p.npair_demands; d++) {
+        const ap_pair_demand *x = &k->p.pair_demand[d];
+        uint32_t w = out->node_of[x->edge];
+        if (w != AP_NONE && x->lo < x->hi)
+            demand[q->ndemands++] =
+                (ap_demand){w, x->lo, x->hi, pick(a, x->usage, out->pair[x->edge], q->nstrategies[w])};
+    }
+    q->demand = demand;
+    q->npair_demands = 0;
+    q->pair_demand = NULL;
+}
+
 bool ap_pairs_split(ap_arena *a, const ap_kernel *k, uint64_t most_entries, ap_pairs *out)
 {
     const ap_problem *p = &k->p;
     bool *joint = AP_NEW_ARRAY(a, bool, p->nedges);
-    uint32_t njoint = 0;
-    for (uint32_t d = 0; d < p->npair_demands; d++)
-        joint[p->pair_demand[d].edge] |= holds(k, &p->pair_demand[d]);
-    uint64_t entries = 0;
-    for (uint32_t e = 0; e < p->nedges; e++) {
-        uint64_t nu = p->nstrategies[p->edge[e].u], nv = p->nstrategies[p->edge[e].v];
-        entries += joint[e] ? nu * nv * (nu + nv) : nu * nv;
-        njoint += joint[e];
-    }
-    if (njoint == 0 || entries > most_entries)
+    uint32_t njoint;
+    if (!list_joint(k, most_entries, joint, &njoint))
         return false;
-    uint32_t n = p->nnodes + njoint;
-    uint32_t *size = AP_NEW_ARRAY(a, uint32_t, n);
-    const int64_t **cost = AP_NEW_ARRAY(a, const int64_t *, n);
+    uint32_t *size = AP_NEW_ARRAY(a, uint32_t, p->nnodes + njoint);
+    const int64_t **cost = AP_NEW_ARRAY(a, const int64_t *, p->nnodes + njoint);
     ap_problem_edge *edge = AP_NEW_ARRAY(a, ap_problem_edge, p->nedges + njoint);
-    ap_demand *demand = AP_NEW_ARRAY(a, ap_demand, (size_t)p->ndemands + p->npair_demands);
     for (uint32_t v = 0; v < p->nnodes; v++) {
         size[v] = p->nstrategies[v];
         cost[v] = p->cost[v];
     }
-    for (uint32_t d = 0; d < p->ndemands; d++)
-        demand[d] = p->demand[d];
-    *out = (ap_pairs){.node_of = AP_NEW_ARRAY(a, uint32_t, p->nedges), .pair = AP_NEW_ARRAY(a, uint32_t *, p->nedges)};
-    out->k = *k;
-    ap_problem *q = &out->k.p;
-    q->nnodes = p->nnodes;
-    q->nedges = 0;
+    *out = (ap_pairs){
+        .k = *k, .node_of = AP_NEW_ARRAY(a, uint32_t, p->nedges), .pair = AP_NEW_ARRAY(a, uint32_t *, p->nedges)};
+    out->k.p.nedges = 0;
     for (uint32_t e = 0; e < p->nedges; e++) {
-        const ap_problem_edge *x = &p->edge[e];
         out->node_of[e] = AP_NONE;
-        if (!joint[e]) {
-            edge[q->nedges++] = *x;
-            continue;
-        }
-        uint32_t w = out->node_of[e] = q->nnodes++, nv = p->nstrategies[x->v];
-        size[w] = list_pairs(a, k, e, &out->pair[e]);
-        if (size[w] == 0)
+        if (!joint[e])
+            edge[out->k.p.nedges++] = p->edge[e];
+        else if (!add_node(a, k, e, out, size, cost, edge))
             return false;
-        cost[w] = pick(a, x->cost, out->pair[e], size[w]);
-        edge[q->nedges++] =
-            (ap_problem_edge){x->u, w, beside(a, p->nstrategies[x->u], out->pair[e], size[w], nv, true)};
-        edge[q->nedges++] = (ap_problem_edge){x->v, w, beside(a, nv, out->pair[e], size[w], nv, false)};
     }
-    for (uint32_t d = 0; d < p->npair_demands; d++) {
-        const ap_pair_demand *x = &p->pair_demand[d];
-        uint32_t w = out->node_of[x->edge];
-        if (w != AP_NONE && x->lo < x->hi)
-            demand[q->ndemands++] = (ap_demand){w, x->lo, x->hi, pick(a, x->usage, out->pair[x->edge], size[w])};
-    }
-    q->nstrategies = size;
-    q->cost = cost;
-    q->edge = edge;
-    q->demand = demand;
-    q->npair_demands = 0;
-    q->pair_demand = NULL;
+    out->k.p.nstrategies = size;
+    out->k.p.cost = cost;
+    out->k.p.edge = edge;
+    move_demands(a, k, out, AP_NEW_ARRAY(a, ap_demand, (size_t)p->ndemands + p->npair_demands));
     return true;
 }
 
