@@ -142,7 +142,7 @@ static void thin_products(void **state)
             int64_t m = column ? L : 1, n = column ? 1 : L, rs = transposed ? 1 : L, cs = transposed ? L : 1;
             for (int i = 0; i < L; i++)
                 c[i] = NAN;
-            aprt_gemm_f64(m, n, L, a, rs, cs, b, rs, cs, 0, c, n);
+            aprt_gemm_f64(m, n, L, a, rs, cs, b, rs, cs, 0, c, n, NULL, NULL);
             for (int i = 0; i < L; i++) {
                 double want = 0;
                 for (int l = 0; l < L; l++)
