@@ -170,7 +170,7 @@ static void demand_made(ap_planning *p, uint32_t edge)
             end[il] = latest_end(p, h, h->end[l]);
             if (from == h->kept[l] || p->problem_edges.at[edge].cost[il] == AP_FORBIDDEN)
                 continue;
-            const ap_reshard_path *path = ap_planning_path(p, h->value, from, h->kept[l]);
+            const ap_reshard_path *path = e->path[e->kinds.of[i] * h->n + l];
             now[il] = made[i] + (path->view ? 0 : path->transient) - h->bytes[l];
             after[il] = (path->view ? made[i] : path->held) - h->bytes[l];
         }
@@ -178,6 +178,15 @@ static void demand_made(ap_planning *p, uint32_t edge)
     add_demand(p, s->var, point_execute(p, e->step), at, made);
     add_pair_demand(p, edge, at, at + 1, now);
     add_until(p, 0, edge, n, at + 1, end, after);
+}
+
+/* How strategy i reads operand `slot` of a value that is kept under label l. */
+static const ap_reshard_path *read_path(ap_planning *p, const ap_plan_edge *e, uint32_t slot, uint32_t l, uint32_t i)
+{
+    const ap_plan_holder *h = &p->holders.at[e->holder];
+    if (slot == e->slot)
+        return e->path[l * e->kinds.n + e->kinds.of[i]];
+    return ap_planning_path(p, h->value, h->kept[l], p->steps.at[e->step].strategy[i].operand[slot]);
 }
 
 /* One operand's private copies: the reshard's own point, then until `end` per pair. */
@@ -197,7 +206,7 @@ static void demand_copy(ap_planning *p, uint32_t edge, uint32_t slot, const uint
                 made = node->in[j] == h->value && want[j] == want[slot];
             if (made)
                 continue;
-            const ap_reshard_path *path = ap_planning_path(p, h->value, h->kept[l], want[slot]);
+            const ap_reshard_path *path = read_path(p, e, slot, l, i);
             now[l * s->n + i] = path->transient;
             after[l * s->n + i] = path->held;
         }
@@ -214,7 +223,7 @@ static bool reads_kept(ap_planning *p, const ap_plan_edge *e, uint32_t label, ui
     for (uint32_t i = 0; i < node->nin; i++) {
         if (node->in[i] != h->value)
             continue;
-        const ap_reshard_path *path = ap_planning_path(p, h->value, h->kept[label], s->strategy[strategy].operand[i]);
+        const ap_reshard_path *path = read_path(p, e, i, label, strategy);
         if (path && path->view)
             return true;
     }

@@ -13,6 +13,7 @@
 #include "passes/inner.h"
 
 #include <assert.h>
+#include <string.h>
 
 const ap_reshard_path *ap_planning_path(ap_planning *p, ap_value v, ap_sharding from, ap_sharding to)
 {
@@ -130,13 +131,37 @@ static bool holds_label(const ap_plan_holder *h, ap_sharding s)
     return false;
 }
 
-static int64_t keep_cost(ap_planning *p, const ap_plan_holder *h, ap_sharding made, ap_sharding kept)
+ap_plan_kinds ap_planning_kinds(ap_planning *p, const ap_plan_step *s, bool result, uint32_t slot)
 {
-    if (made == kept)
-        return 0;
-    const ap_reshard_path *path = ap_planning_path(p, h->value, made, kept);
+    ap_plan_kinds k = {.at = AP_NEW_ARRAY(p->arena, ap_sharding, s->n), .of = AP_NEW_ARRAY(p->arena, uint32_t, s->n)};
+    for (uint32_t i = 0; i < s->n; i++) {
+        ap_sharding x = result ? s->strategy[i].result[slot] : s->strategy[i].operand[slot];
+        uint32_t at = 0;
+        while (at < k.n && k.at[at] != x)
+            at++;
+        k.of[i] = at;
+        if (at == k.n)
+            k.at[k.n++] = x;
+    }
+    return k;
+}
+
+const ap_reshard_path **ap_planning_paths(ap_planning *p, ap_value v, uint32_t nfrom, const ap_sharding *from,
+                                          uint32_t nto, const ap_sharding *to)
+{
+    const ap_reshard_path **path = AP_NEW_ARRAY(p->arena, const ap_reshard_path *, (size_t)nfrom *nto);
+    for (uint32_t i = 0; i < nfrom; i++)
+        for (uint32_t k = 0; k < nto; k++)
+            path[(size_t)i * nto + k] = ap_planning_path(p, v, from[i], to[k]);
+    return path;
+}
+
+static int64_t keep_cost(const ap_plan_holder *h, ap_sharding made, const ap_reshard_path *path)
+{
     if (!path)
         return AP_FORBIDDEN;
+    if (path->nsteps == 0)
+        return 0;
     const ap_step *last = &path->step[path->nsteps - 1];
     ap_sharding before = path->nsteps > 1 ? path->step[path->nsteps - 2].to : made;
     if (last->kind == AP_STEP_ALL_SLICE && holds_label(h, before))
@@ -149,10 +174,16 @@ static void add_making_edge(ap_planning *p, uint32_t step, uint32_t slot)
     const ap_plan_step *s = &p->steps.at[step];
     uint32_t hi = p->holder_of[ap_node_at(p->m, s->node)->out[slot]];
     const ap_plan_holder *h = &p->holders.at[hi];
-    int64_t *cost = add_edge(p, (ap_plan_edge){hi, step, true, slot}, s->var, h->var);
-    for (uint32_t i = 0; i < s->n; i++)
+    ap_plan_edge e = {.holder = hi, .step = step, .makes = true, .slot = slot};
+    e.kinds = ap_planning_kinds(p, s, true, slot);
+    e.path = ap_planning_paths(p, h->value, e.kinds.n, e.kinds.at, h->n, h->kept);
+    int64_t *of_kind = AP_NEW_ARRAY(p->arena, int64_t, (size_t)e.kinds.n * h->n);
+    for (uint32_t k = 0; k < e.kinds.n; k++)
         for (uint32_t l = 0; l < h->n; l++)
-            cost[i * h->n + l] = keep_cost(p, h, s->strategy[i].result[slot], h->kept[l]);
+            of_kind[k * h->n + l] = keep_cost(h, e.kinds.at[k], e.path[k * h->n + l]);
+    int64_t *cost = add_edge(p, e, s->var, h->var);
+    for (uint32_t i = 0; i < s->n; i++)
+        memcpy(cost + (size_t)i * h->n, of_kind + (size_t)e.kinds.of[i] * h->n, h->n * sizeof *cost);
 }
 
 /* All reshards that one strategy needs of one kept value. */
@@ -184,18 +215,33 @@ uint32_t ap_plan_view_in_place(const ap_plan_step *view, ap_sharding kept)
     return AP_NONE;
 }
 
+static bool reads_once(const ap_planning *p, const ap_plan_step *s, ap_value v)
+{
+    const ap_node_info *node = ap_node_at(p->m, s->node);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < node->nin; i++)
+        n += node->in[i] == v;
+    return n == 1;
+}
+
 static void add_reading_edge(ap_planning *p, uint32_t step, uint32_t slot)
 {
     const ap_plan_step *s = &p->steps.at[step];
     uint32_t hi = p->holder_of[ap_node_at(p->m, s->node)->in[slot]];
     const ap_plan_holder *h = &p->holders.at[hi];
-    int64_t *cost = add_edge(p, (ap_plan_edge){hi, step, false, slot}, h->var, s->var);
+    ap_plan_edge e = {.holder = hi, .step = step, .slot = slot, .kinds = ap_planning_kinds(p, s, false, slot)};
+    e.path = ap_planning_paths(p, h->value, h->n, h->kept, e.kinds.n, e.kinds.at);
+    int64_t *cost = add_edge(p, e, h->var, s->var);
+    bool once = reads_once(p, s, h->value);
     for (uint32_t l = 0; l < h->n; l++) {
         uint32_t in_place = s->view ? ap_plan_view_in_place(s, h->kept[l]) : AP_NONE;
         for (uint32_t i = 0; i < s->n; i++) {
+            const ap_reshard_path *path = e.path[l * e.kinds.n + e.kinds.of[i]];
             int64_t *c = &cost[l * s->n + i];
             if (in_place != AP_NONE)
                 *c = i == in_place ? 0 : AP_FORBIDDEN;
+            else if (once)
+                *c = path ? path->cost : AP_FORBIDDEN;
             else
                 *c = read_cost(p, s, h, i, h->kept[l]);
         }

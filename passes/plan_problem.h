@@ -21,6 +21,13 @@
 #include "passes/reshard.h"
 #include "passes/solve/problem.h"
 
+/* The different shardings of one operand or result over a step's strategies. */
+typedef struct ap_plan_kinds {
+    uint32_t n;
+    ap_sharding *at;
+    uint32_t *of; /* per strategy */
+} ap_plan_kinds;
+
 typedef struct ap_plan_step {
     ap_node node;
     uint32_t var; /* AP_NONE: a node without operands, or the terminator */
@@ -59,6 +66,9 @@ typedef struct ap_plan_edge {
     uint32_t holder, step;
     bool makes; /* step -> holder (its result `slot`); else holder -> step, all slots that read it */
     uint32_t slot;
+    /* Paths between the kinds of that slot and the labels: [kind][label] of one that makes, else [label][kind]. */
+    ap_plan_kinds kinds;
+    const ap_reshard_path **path;
 } ap_plan_edge;
 
 typedef struct ap_planning {
@@ -111,6 +121,11 @@ ap_status ap_planning_apply(ap_planning *p, const uint32_t *choice);
 
 /* The path made -> kept or kept -> read of a value; NULL when there is none. */
 const ap_reshard_path *ap_planning_path(ap_planning *p, ap_value v, ap_sharding from, ap_sharding to);
+/* Shardings of a step's operand (or result) `slot`, and paths from each of some shardings to each of others, row by
+ * row. */
+ap_plan_kinds ap_planning_kinds(ap_planning *p, const ap_plan_step *s, bool result, uint32_t slot);
+const ap_reshard_path **ap_planning_paths(ap_planning *p, ap_value v, uint32_t nfrom, const ap_sharding *from,
+                                          uint32_t nto, const ap_sharding *to);
 /* The strategy of a view that reads the sharding kept in place; AP_NONE when it must read a reshard. */
 uint32_t ap_plan_view_in_place(const ap_plan_step *view, ap_sharding kept);
 /* The name of a value as the user knows it. */

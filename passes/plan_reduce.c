@@ -114,37 +114,35 @@ static void add_to_reader(builder *b, const ap_problem_edge *e)
         cost[i] = plus(cost[i], e->cost[(size_t)label * n + i]);
 }
 
-/* What it costs to make `a` where operand `slot` of `to` is read as `z`. A view that can read `a` in place reads `z`
- * only where that is kept, which the making edge may forbid: the view of what comes before the last slice does as well.
- */
-static int64_t between(builder *b, const ap_plan_step *to, uint32_t v, uint32_t row, ap_sharding a, ap_sharding z)
-{
-    ap_planning *p = b->p;
-    const ap_plan_edge *made = &p->edges.at[b->r->made[v]];
-    const ap_plan_holder *h = &p->holders.at[made->holder];
-    if (a == z)
-        return 0;
-    if (to->view && ap_plan_view_in_place(to, a) != AP_NONE) {
-        uint32_t l = 0;
-        while (l < h->n && h->kept[l] != z)
-            l++;
-        return l < h->n ? p->problem.edge[b->r->made[v]].cost[(size_t)row * h->n + l] : AP_FORBIDDEN;
-    }
-    const ap_reshard_path *path = ap_planning_path(p, h->value, a, z);
-    return path ? path->cost : AP_FORBIDDEN;
-}
-
-/* From maker to reader. */
+/* From maker to reader. A view that can read in place what was made reads another sharding only where that is kept,
+ * which the making edge may forbid: the view of what comes before the last slice does as well. */
 static void join(builder *b, uint32_t v)
 {
     ap_planning *p = b->p;
     const ap_plan_edge *made = &p->edges.at[b->r->made[v]], *read = &p->edges.at[b->r->read[v]];
     const ap_plan_step *from = &p->steps.at[made->step], *to = &p->steps.at[read->step];
+    const ap_plan_holder *h = &p->holders.at[made->holder];
+    const int64_t *keep = p->problem.edge[b->r->made[v]].cost;
+    const ap_reshard_path **path =
+        ap_planning_paths(p, h->value, made->kinds.n, made->kinds.at, read->kinds.n, read->kinds.at);
+    uint32_t *label = AP_NEW_ARRAY(p->arena, uint32_t, read->kinds.n); /* that keeps a kind as it is read */
+    for (uint32_t k = 0; k < read->kinds.n; k++)
+        while (label[k] < h->n && h->kept[label[k]] != read->kinds.at[k])
+            label[k]++;
     int64_t *cost = AP_NEW_ARRAY(p->arena, int64_t, (size_t)from->n * to->n);
-    for (uint32_t i = 0; i < from->n; i++)
-        for (uint32_t k = 0; k < to->n; k++)
-            cost[(size_t)i * to->n + k] =
-                between(b, to, v, i, from->strategy[i].result[made->slot], to->strategy[k].operand[read->slot]);
+    for (uint32_t i = 0; i < from->n; i++) {
+        uint32_t a = made->kinds.of[i];
+        bool in_place = to->view && ap_plan_view_in_place(to, made->kinds.at[a]) != AP_NONE;
+        for (uint32_t j = 0; j < to->n; j++) {
+            uint32_t z = read->kinds.of[j];
+            const ap_reshard_path *way = path[(size_t)a * read->kinds.n + z];
+            int64_t *c = &cost[(size_t)i * to->n + j];
+            if (in_place && way && way->nsteps > 0)
+                *c = label[z] < h->n ? keep[(size_t)i * h->n + label[z]] : AP_FORBIDDEN;
+            else
+                *c = way ? way->cost : AP_FORBIDDEN;
+        }
+    }
     ap_vec_push(p->arena, &b->edges, (ap_problem_edge){.u = from->var, .v = to->var, .cost = cost});
 }
 

@@ -8,7 +8,8 @@
  *     all_reduce      partial over a         -> unused
  *     mask            unused a               -> partial sum over a (kept where the coordinate is 0)
  *
- * One Dijkstra tree per (dtype, shape, source) answers all targets; trees and paths are kept. */
+ * One Dijkstra tree per (dtype, shape, source) answers all targets; trees, the steps out of each state and paths are
+ * kept. */
 #include "passes/reshard.h"
 
 #include <assert.h>
@@ -23,6 +24,14 @@ typedef struct reached {
     bool settled;
 } reached;
 
+/* A step out of a state. */
+typedef struct hop {
+    ap_sharding to;
+    ap_step_kind kind;
+    uint8_t axes;
+    int64_t cost, bytes;
+} hop;
+
 /* Many ask for paths: what they need of a state stands together. */
 typedef struct state_slot {
     ap_sharding at;
@@ -34,6 +43,8 @@ typedef struct tree {
     ap_dtype dtype;
     ap_shape shape;
     ap_sharding from;
+    bool listed, grown; /* hops; states */
+    AP_VEC(hop) hops;   /* out of `from` */
     AP_VEC(reached) states;
     state_slot *slot; /* open addressing over states, by sharding */
     uint32_t nslots;
@@ -67,8 +78,7 @@ typedef struct search {
     tree *t;
     const ap_shape_info *shape;
     const ap_mesh_info *mesh;
-    uint32_t current;
-    ap_sharding_info here; /* a copy of states[current] */
+    ap_sharding_info here; /* a copy of t->from */
     int64_t wire;          /* bytes of the shard there */
 } search;
 
@@ -115,28 +125,14 @@ static void add_state(ap_arena *arena, tree *t, const reached *state)
     *slot_of(t, state->at) = (state_slot){.at = state->at, .state = t->states.len};
 }
 
-/* Offers a step from the current state; ties keep the one found first. */
 static void offer(search *s, ap_step_kind kind, int axis, const ap_sharding_info *to, int64_t cost, int64_t bytes)
 {
-    const reached *before = &s->t->states.at[s->current];
-    reached next = {.at = ap_sharding_intern(s->r->m->ctx, to),
-                    .cost = ap_sat_add(before->cost, cost),
-                    .bytes = ap_sat_add(before->bytes, bytes),
-                    .steps = before->steps + 1,
-                    .from = (int32_t)s->current,
-                    .kind = kind,
-                    .axes = (uint8_t)(1u << axis),
-                    .step_cost = cost};
-    if (next.steps > AP_MAX_STEPS)
-        return;
-    uint32_t known = slot_of(s->t, next.at)->state;
-    if (!known) {
-        add_state(s->r->arena, s->t, &next);
-        return;
-    }
-    reached *old = &s->t->states.at[known - 1];
-    if (!old->settled && is_better(&next, old))
-        *old = next;
+    ap_vec_push(s->r->arena, &s->t->hops,
+                (hop){.to = ap_sharding_intern(s->r->m->ctx, to),
+                      .kind = kind,
+                      .axes = (uint8_t)(1u << axis),
+                      .cost = cost,
+                      .bytes = bytes});
 }
 
 static void offer_unused(search *s, int a)
@@ -194,41 +190,24 @@ static void offer_split(search *s, int f, int a)
     }
 }
 
-static void expand(search *s)
+static void list_hops(ap_resharder *r, tree *t)
 {
-    ap_ctx *ctx = s->r->m->ctx;
-    ap_sharding at = s->t->states.at[s->current].at;
-    s->here = *ap_sharding_get(ctx, at);
-    s->wire = ap_wire_bytes(s->r->m, s->t->dtype, s->t->shape, at);
-    uint8_t used = ap_sharding_split_mask(&s->here) | ap_sharding_partial_mask(&s->here);
-    for (int a = 0; a < s->mesh->naxes; a++) {
+    ap_ctx *ctx = r->m->ctx;
+    search s = {.r = r, .t = t, .shape = ap_shape_get(ctx, t->shape), .here = *ap_sharding_get(ctx, t->from)};
+    s.mesh = &r->m->meshes.at[s.here.mesh];
+    s.wire = ap_wire_bytes(r->m, t->dtype, t->shape, t->from);
+    uint8_t used = ap_sharding_split_mask(&s.here) | ap_sharding_partial_mask(&s.here);
+    t->listed = true;
+    for (int a = 0; a < s.mesh->naxes; a++) {
         if (!(used >> a & 1))
-            offer_unused(s, a);
+            offer_unused(&s, a);
         for (int k = 0; k < AP_PARTIAL_COUNT; k++)
-            if (s->here.partial[k] >> a & 1)
-                offer_partial(s, a, (ap_partial)k);
+            if (s.here.partial[k] >> a & 1)
+                offer_partial(&s, a, (ap_partial)k);
     }
-    for (int f = 0; f < s->here.nfactors; f++)
-        if (s->here.axes[f])
-            offer_split(s, f, ap_axes_get(s->here.axes[f], ap_axes_count(s->here.axes[f]) - 1));
-}
-
-static void grow_tree(ap_resharder *r, tree *t)
-{
-    search s = {.r = r, .t = t, .shape = ap_shape_get(r->m->ctx, t->shape)};
-    s.mesh = &r->m->meshes.at[ap_sharding_get(r->m->ctx, t->from)->mesh];
-    add_state(r->arena, t, &(reached){.at = t->from, .from = -1});
-    for (;;) {
-        uint32_t best = AP_NONE;
-        for (uint32_t i = 0; i < t->states.len; i++)
-            if (!t->states.at[i].settled && (best == AP_NONE || is_better(&t->states.at[i], &t->states.at[best])))
-                best = i;
-        if (best == AP_NONE)
-            return;
-        t->states.at[best].settled = true;
-        s.current = best;
-        expand(&s);
-    }
+    for (int f = 0; f < s.here.nfactors; f++)
+        if (s.here.axes[f])
+            offer_split(&s, f, ap_axes_get(s.here.axes[f], ap_axes_count(s.here.axes[f]) - 1));
 }
 
 /* ---- trees ---- */
@@ -259,24 +238,65 @@ static bool is_of(const tree *t, ap_dtype dtype, ap_shape shape, ap_sharding fro
 
 static tree *find_tree(ap_resharder *r, ap_dtype dtype, ap_shape shape, ap_sharding from)
 {
-    if (r->last && is_of(r->last, dtype, shape, from))
-        return r->last;
     uint32_t h = hash(dtype, shape, from) & (r->nslots - 1);
     for (; r->slot[h]; h = (h + 1) & (r->nslots - 1)) {
         tree *t = r->trees.at[r->slot[h] - 1];
         if (is_of(t, dtype, shape, from))
-            return r->last = t;
+            return t;
     }
     tree *t = AP_NEW(r->arena, tree);
     t->dtype = dtype;
     t->shape = shape;
     t->from = from;
-    grow_tree(r, t);
     ap_vec_push(r->arena, &r->trees, t);
     r->slot[h] = r->trees.len;
     if (2 * r->trees.len > r->nslots)
         rehash(r);
-    return r->last = t;
+    return t;
+}
+
+/* Goes on from a settled state; ties keep the step found first. */
+static void relax(ap_resharder *r, tree *t, uint32_t current, const hop *h)
+{
+    const reached *before = &t->states.at[current];
+    reached next = {.at = h->to,
+                    .cost = ap_sat_add(before->cost, h->cost),
+                    .bytes = ap_sat_add(before->bytes, h->bytes),
+                    .steps = before->steps + 1,
+                    .from = (int32_t)current,
+                    .kind = h->kind,
+                    .axes = h->axes,
+                    .step_cost = h->cost};
+    if (next.steps > AP_MAX_STEPS)
+        return;
+    uint32_t known = slot_of(t, next.at)->state;
+    if (!known) {
+        add_state(r->arena, t, &next);
+        return;
+    }
+    reached *old = &t->states.at[known - 1];
+    if (!old->settled && is_better(&next, old))
+        *old = next;
+}
+
+static void grow_tree(ap_resharder *r, tree *t)
+{
+    t->grown = true;
+    add_state(r->arena, t, &(reached){.at = t->from, .from = -1});
+    for (;;) {
+        uint32_t best = AP_NONE;
+        for (uint32_t i = 0; i < t->states.len; i++)
+            if (!t->states.at[i].settled && (best == AP_NONE || is_better(&t->states.at[i], &t->states.at[best])))
+                best = i;
+        if (best == AP_NONE)
+            return;
+        t->states.at[best].settled = true;
+        tree *here = find_tree(r, t->dtype, t->shape, t->states.at[best].at);
+        if (!here->listed)
+            list_hops(r, here);
+        for (uint32_t i = 0; i < here->hops.len; i++)
+            relax(r, t, best, &here->hops.at[i]);
+    }
 }
 
 /* What the path holds in memory: a slice lies in the buffer that it is taken from. */
@@ -333,7 +353,10 @@ static const ap_reshard_path *make_path(ap_resharder *r, const tree *t, const re
 bool ap_reshard_find(ap_resharder *r, ap_dtype dtype, ap_shape shape, ap_sharding from, ap_sharding to,
                      const ap_reshard_path **out)
 {
-    tree *t = find_tree(r, dtype, shape, from);
+    tree *t = r->last && is_of(r->last, dtype, shape, from) ? r->last : find_tree(r, dtype, shape, from);
+    if (!t->grown)
+        grow_tree(r, t);
+    r->last = t;
     state_slot *s = slot_of(t, to);
     if (!s->state)
         return false;
