@@ -264,26 +264,40 @@ static ap_status emit_all(ap_low *low)
     return AP_OK;
 }
 
+static ap_status lower(ap_ctx *ctx, ap_module *m, const char *name, bool in_parts, ap_low *low)
+{
+    *low = (ap_low){.ctx = ctx, .scratch = &ctx->scratch, .m = m, .func = 0, .in_parts = in_parts};
+    low->p = AP_NEW(&ctx->arena, ap_local);
+    AP_TRY(find_mesh(low));
+    fill_frame(low, name);
+    AP_TRY(check_symbols(low));
+    AP_TRY(ap_low_flatten(low));
+    AP_TRY(add_ports(low));
+    ap_low_choose_layouts(low);
+    AP_TRY(ap_low_fuse(low));
+    ap_low_find_followers(low);
+    AP_TRY(emit_all(low));
+    AP_TRY(ap_low_panels(low));
+    return ap_low_assign_arena(low);
+}
+
 /* explicit -> local, or a module without mesh: one function whose reshards are all elementary steps.
+ *
+ * Operands that are computed in their part of a concatenation need no copy, but then the whole result lives from the
+ * first of them on, longer than the planner thinks. Where that makes the arena larger, they are copied.
  *
  * needs: types, shardings, at most one mesh from rank 0 */
 ap_status ap_lower_local(ap_ctx *ctx, ap_module *m, const char *name, ap_local **out)
 {
+    ap_low low, copying;
     if (m->funcs.len != 1)
         return ap_fail(ctx, AP_ERR_BUG, 0, "lowering: %u functions instead of one", m->funcs.len);
-    ap_low low = {.ctx = ctx, .scratch = &ctx->scratch, .m = m, .func = 0};
-    low.p = AP_NEW(&ctx->arena, ap_local);
-    AP_TRY(find_mesh(&low));
-    fill_frame(&low, name);
-    AP_TRY(check_symbols(&low));
-    AP_TRY(ap_low_flatten(&low));
-    AP_TRY(add_ports(&low));
-    ap_low_choose_layouts(&low);
-    AP_TRY(ap_low_fuse(&low));
-    ap_low_find_followers(&low);
-    AP_TRY(emit_all(&low));
-    AP_TRY(ap_low_panels(&low));
-    AP_TRY(ap_low_assign_arena(&low));
+    AP_TRY(lower(ctx, m, name, true, &low));
     *out = low.p;
+    if (!low.nparts)
+        return AP_OK;
+    AP_TRY(lower(ctx, m, name, false, &copying));
+    if (copying.p->arena_bytes < low.p->arena_bytes)
+        *out = copying.p;
     return AP_OK;
 }

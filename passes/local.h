@@ -123,6 +123,8 @@ typedef struct ap_low {
     AP_VEC(const char *) kernel_key; /* binary, of kernel_key_size bytes */
     AP_VEC(size_t) kernel_key_size;
     uint32_t stamp;
+    bool in_parts;   /* operands of concat are computed in their part of the result */
+    uint32_t nparts; /* that are */
 } ap_low;
 
 /* ---- local.c ---- */

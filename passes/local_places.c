@@ -456,6 +456,12 @@ static bool find_sole_use(const ap_low *low, ap_value root, ap_low_use *out)
     return count == 1;
 }
 
+/* Whatever the strides of the place are. */
+static bool fills_any_place(const ap_low_item *it)
+{
+    return it->kind <= AP_LOW_POOL || it->kind == AP_LOW_CONCAT || it->kind == AP_LOW_PAD;
+}
+
 ap_status ap_low_destination(ap_low *low, ap_value root, ap_low_place *out)
 {
     ap_low_value *rv = &low->value[root];
@@ -466,8 +472,9 @@ ap_status ap_low_destination(ap_low *low, ap_value root, ap_low_place *out)
         const ap_low_item *user = &low->items.at[u.item];
         if (user->kind == AP_LOW_RETURN) {
             AP_TRY(try_output(low, root, &u, &rv->place, &done));
-        } else if (user->kind == AP_LOW_CONCAT && it->kind <= AP_LOW_POOL) {
+        } else if (user->kind == AP_LOW_CONCAT && low->in_parts && fills_any_place(it)) {
             ap_low_place whole, part;
+            low->nparts++;
             AP_TRY(ap_low_destination(low, ap_low_result(low, user), &whole));
             AP_TRY(ap_low_concat_part(low, user, u.operand, &whole, &part));
             done = place_through(low, ap_node_at(low->m, user->node)->in[u.operand], &part, &rv->place);
