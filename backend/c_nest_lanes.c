@@ -522,7 +522,11 @@ void ap_emit_lanes(const ap_emit *e, ap_text *t, const ap_kernel *k)
         snprintf(end, sizeof end, "%" PRId64, n->extent[w.loop]);
     line(&w, "for (int64_t b = 0; b < %s; b += %" PRId64 ") {", end, w.width);
     w.depth++;
-    line(&w, "const int64_t m = %s - b < %" PRId64 " ? %s - b : %" PRId64 ";", end, w.width, end, w.width);
+    int64_t extent = n->extent[w.loop];
+    if (!n->turns[w.loop] && (extent <= w.width || extent % w.width == 0))
+        line(&w, "const int64_t m = %" PRId64 ";", ap_min_i64(extent, w.width));
+    else
+        line(&w, "const int64_t m = %s - b < %" PRId64 " ? %s - b : %" PRId64 ";", end, w.width, end, w.width);
     for (int s = 0; s < n->nsections; s++)
         print_section(&w, s);
     for (opened++; opened > 0; opened--)

@@ -84,6 +84,8 @@ void ap_lower_batch_norm(ap_legal *l)
     double epsilon = ap_attr_float(l, "epsilon", (double)1e-5f);
     if (ap_attr_int(l, "spatial", 1) != 1)
         ap_refuse(l, "batch normalisation that is not per channel is not supported");
+    if (ap_opset(l) < 7 && !ap_attr_int(l, "is_test", 0))
+        ap_refuse(l, "batch normalisation by the batch needs opset 14");
     if (!has_channels(l, &s, 2))
         return;
     if (ap_attr_int(l, "training_mode", 0))
