@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Our matrix product beside oneDNN's and, when it was found, OpenBLAS's, one thread each, in turn: for each size the
- * median over rounds of CPU time, as GF/s. `bench_gemm avx2` takes our AVX2 variant; compare that with oneDNN and
- * OpenBLAS under DNNL_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswell. `bench_gemm avx2 row` takes the kinds of sizes with
- * that word in their names. */
+ * Our matrix product, B as it is and in panels, beside oneDNN's and, when it was found, OpenBLAS's, one thread each, in
+ * turn: for each size the median over rounds of CPU time, as GF/s. `bench_gemm avx2` takes our AVX2 variant; compare
+ * that with oneDNN and OpenBLAS under DNNL_MAX_CPU_ISA=AVX2 OPENBLAS_CORETYPE=Haswell. `bench_gemm avx2 row` takes the
+ * kinds of sizes with that word in their names. */
 #include "gemm_internal.h"
 
 #include <omp.h>
@@ -71,14 +71,21 @@ typedef struct operands {
     const size *z;
     int64_t lda, ldb, ldc;
     float *a, *b, *c;
-    aprt_gemm_fn_f32 *ours;
+    const aprt_gemm_variant *ours;
 } operands;
 
 static void run_ours(const operands *o)
 {
     const size *z = o->z;
-    o->ours(z->m, z->n, z->k, o->a, o->lda, 1, o->b, z->turned ? 1 : o->ldb, z->turned ? o->ldb : 1, 0, o->c, o->ldc,
-            NULL, NULL);
+    o->ours->f32(z->m, z->n, z->k, o->a, o->lda, 1, o->b, z->turned ? 1 : o->ldb, z->turned ? o->ldb : 1, 0, o->c,
+                 o->ldc, NULL, NULL);
+}
+
+/* The same numbers taken as panels: what is in them takes no time. */
+static void run_panels(const operands *o)
+{
+    const size *z = o->z;
+    o->ours->panels_f32(z->m, z->n, z->k, o->a, o->lda, 1, o->b, 0, o->c, o->ldc, NULL, NULL);
 }
 
 static void run_dnnl(const operands *o)
@@ -99,6 +106,7 @@ static void run_blas(const operands *o)
 static void (*const peers[])(const operands *) = {
     run_ours,
     run_dnnl,
+    run_panels,
 #ifdef AP_BENCH_OPENBLAS
     run_blas,
 #endif
@@ -136,10 +144,10 @@ static float *numbers(int64_t count)
     return p;
 }
 
-static void measure(const size *z, aprt_gemm_fn_f32 *ours)
+static void measure(const size *z, const aprt_gemm_variant *ours)
 {
     operands o = {.z = z, .lda = z->k + z->pad, .ldb = (z->turned ? z->k : z->n) + z->pad, .ldc = z->n + z->pad};
-    double seconds[3][ROUNDS], flops = 2.0 * (double)z->m * (double)z->n * (double)z->k;
+    double seconds[PEERS][ROUNDS], flops = 2.0 * (double)z->m * (double)z->n * (double)z->k;
     o.ours = ours;
     o.a = numbers(z->m * o.lda);
     o.b = numbers((z->turned ? z->n : z->k) * o.ldb);
@@ -157,7 +165,9 @@ static void measure(const size *z, aprt_gemm_fn_f32 *ours)
         qsort(seconds[p], ROUNDS, sizeof(double), by_value);
         printf("%10.1f", flops / seconds[p][ROUNDS / 2] * 1e-9);
     }
-    printf("%10.2f\n", seconds[1][ROUNDS / 2] / seconds[0][ROUNDS / 2]);
+    for (int p = 0; p < 4 && p < PEERS; p += 2)
+        printf("%10.2f", seconds[1][ROUNDS / 2] / seconds[p][ROUNDS / 2]);
+    printf("\n");
     free(o.a);
     free(o.b);
     free(o.c);
@@ -177,10 +187,10 @@ int main(int argc, char **argv)
     openblas_set_num_threads(1);
     printf("OpenBLAS: %s\n", openblas_get_config());
 #endif
-    printf("GF/s per CPU second%17s%10s%10s%10s%10s\n", "", aprt_gemm_get(isa)->name, "oneDNN",
-           PEERS > 2 ? "OpenBLAS" : "", "to oneDNN");
+    printf("GF/s per CPU second%17s%10s%10s%10s%s%10s%10s\n", "", aprt_gemm_get(isa)->name, "oneDNN", "in panels",
+           PEERS > 3 ? "  OpenBLAS" : "", "to oneDNN", "panels");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (argc < 3 || strstr(sizes[i].what, argv[2]))
-            measure(&sizes[i], aprt_gemm_get(isa)->f32);
+            measure(&sizes[i], aprt_gemm_get(isa));
     return 0;
 }
