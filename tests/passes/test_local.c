@@ -133,7 +133,7 @@ static const char *const models[] = {
     "  %4 = gather %x, %i {bvs,bt->bts} : f32[4,6,4]\n"
     "  %5 = reduce sum %4 {bts->bt} : f32[4,6]\n"
     "  ret %2, %3, %5 }\n",
-    /* convolutions and their steps; depthwise; side by side; a sum with what only it reads; transposed; as contractions */
+    /* convolutions and their steps; depthwise; side by side; a sum with what only it reads; transposed */
     "param @b : f32[6] data([1,-2,3,-4,5,-6])\n"
     "func @f(%x: f32[2,1,4,5,6], %w: f32[1,6,4,3,3], %d: f32[6,1,1,3,3], %p: f32[1,4,6,1,1], %q: f32[1,4,4,1,1], "
     "%t: f32[2,2,3,2,2], %g: f32[2,2.3,4]) -> f32[2,6,1,3,3], f32[2,1,10,5,6], f32[2,1,4,5,6], f32[2,2,3,8,5], "
