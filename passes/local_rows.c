@@ -80,6 +80,18 @@ static int own_cost(const rows *r, uint32_t i)
     return item_of(r, i)->kind == AP_LOW_GATHER ? CHEAP + 1 : 1;
 }
 
+/* A product whose extreme is taken is not computed again: inside a fused multiply-add it would not be rounded, and exp
+ * of what it then differs by from the extreme is infinite where numbers are large. */
+static void keep_products(rows *r, uint32_t reduce)
+{
+    ap_reduce_kind kind = node_of(r, reduce)->u.reduce.kind;
+    uint32_t j = member_of(r, reduce, 0);
+    if (j == AP_NONE || (kind != AP_REDUCE_MAX && kind != AP_REDUCE_MIN) || item_of(r, j)->kind != AP_LOW_POINTWISE)
+        return;
+    if (ap_op_scalar(node_of(r, j)->op) == AP_PW_MUL && r->mb[j].cost <= CHEAP)
+        r->mb[j].cost = CHEAP + 1;
+}
+
 static void analyse(rows *r)
 {
     for (uint32_t i = 0; i < r->g->members.len; i++) {
@@ -98,8 +110,10 @@ static void analyse(rows *r)
             m->stage = m->stage > r->mb[j].stage ? m->stage : r->mb[j].stage;
             m->cost += r->mb[j].inner ? r->mb[j].cost : 0;
         }
-        if (item_of(r, i)->kind == AP_LOW_REDUCE)
+        if (item_of(r, i)->kind == AP_LOW_REDUCE) {
             m->stage++;
+            keep_products(r, i);
+        }
         r->last_stage = m->stage > r->last_stage ? m->stage : r->last_stage;
     }
 }
