@@ -84,7 +84,7 @@ static void put_topk(ap_text *t, const ap_topk *k)
 
 static void put_conv(ap_text *t, const ap_conv *c)
 {
-    const int64_t head[] = {c->dtype, c->nspatial, c->nsteps,  c->n,       c->g,       c->m,
+    const int64_t head[] = {c->dtype, c->nspatial, c->nsteps,  c->n,       c->g,      c->m,
                             c->c,     c->turns_n,  c->turns_g, c->turns_m, c->turns_c};
     put_ints(t, head, sizeof head / sizeof head[0]);
     put_ints(t, c->in, AP_MAX_SPATIAL);
