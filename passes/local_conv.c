@@ -8,7 +8,7 @@
  *
  *     steps   add, mul with one number per channel; add, max, min with a number or a whole operand; relu. The whole
  *             operand of an add whose last reader this is lends its buffer to the result. */
-#include "passes/local.h"
+#include "passes/local_conv.h"
 
 #include <string.h>
 
@@ -34,123 +34,6 @@ typedef struct work {
     ap_ref ref[3 + AP_MAX_CONV_STEPS];
     ap_int ints[4];
 } work;
-
-/* ---- which items are steps ---- */
-
-/* The value so far, and which of its factors those of the convolution's result are. */
-typedef struct trail {
-    ap_value root;
-    int8_t map[AP_MAX_FACTORS];
-} trail;
-
-/* Per factor of operand k of a pointwise node: that of the result. */
-static void factors_in_result(const ap_low *low, const ap_node_info *n, uint32_t k, int8_t out[AP_MAX_FACTORS])
-{
-    const ap_shape_info *rs = ap_value_shape(low->m, n->out[0]), *os = ap_value_shape(low->m, n->in[k]);
-    for (int d = 0; d < os->rank; d++) {
-        for (int f = os->first[d]; f < os->first[d + 1]; f++)
-            out[f] = (int8_t)(rs->first[d + rs->rank - os->rank] + f - os->first[d]);
-    }
-}
-
-/* Which operand of a step the value so far is, and the trail behind the step. */
-static uint32_t trail_operand(const ap_low *low, const ap_node_info *n, const trail *t)
-{
-    return ap_low_root(low, n->in[0]) == t->root ? 0 : 1;
-}
-
-static void follow(const ap_low *low, const ap_node_info *n, int nfactors, trail *t)
-{
-    const ap_low_value *v = &low->value[n->in[trail_operand(low, n, t)]];
-    for (int f = 0; f < nfactors; f++)
-        t->map[f] = v->map[t->map[f]];
-    t->root = n->out[0];
-}
-
-static uint32_t mask_of_dims(const ap_shape_info *s, const trail *t, int from, int to)
-{
-    uint32_t mask = 0;
-    for (int f = s->first[from]; f < s->first[to]; f++)
-        mask |= 1u << t->map[f];
-    return mask;
-}
-
-typedef enum reach { REACH_NUMBER, REACH_CHANNELS, REACH_ALL, REACH_OTHER } reach;
-
-/* What operand k has for each element of the result of a step. */
-static reach reach_of(const ap_low *low, const ap_shape_info *ys, const trail *t, const ap_node_info *n, uint32_t k)
-{
-    const ap_low_value *v = &low->value[n->in[k]], *root = &low->value[v->root];
-    int8_t to[AP_MAX_FACTORS];
-    uint32_t has = 0;
-    if (root->source == AP_LOW_SPLAT)
-        return REACH_NUMBER;
-    if (root->source != AP_LOW_MEMORY)
-        return REACH_OTHER;
-    factors_in_result(low, n, k, to);
-    for (int f = 0; f < v->nfactors; f++)
-        has |= 1u << to[f];
-    uint32_t channels = mask_of_dims(ys, t, 1, 3), all = mask_of_dims(ys, t, 0, ys->rank);
-    return !(has & ~channels) ? REACH_CHANNELS : has == all ? REACH_ALL : REACH_OTHER;
-}
-
-static bool is_step(ap_pointwise pw, reach r)
-{
-    if (pw == AP_PW_ADD)
-        return r != REACH_OTHER;
-    if (pw == AP_PW_MUL)
-        return r == REACH_CHANNELS || r == REACH_NUMBER;
-    return (pw == AP_PW_MAX || pw == AP_PW_MIN) && r == REACH_NUMBER;
-}
-
-/* The only use of the value so far, if it is a step; the trail goes on to its result. */
-static bool next_step(const ap_low *low, const ap_shape_info *ys, trail *t, uint32_t *out_item)
-{
-    const ap_low_value *rv = &low->value[t->root];
-    if (rv->nuses != 1)
-        return false;
-    ap_low_use u = low->use[rv->first_use];
-    const ap_low_item *it = &low->items.at[u.item];
-    const ap_node_info *n = ap_node_at(low->m, it->node);
-    if (it->kind != AP_LOW_POINTWISE || it->group != u.item || n->nin > 2)
-        return false;
-    const ap_low_value *v = &low->value[n->in[u.operand]], *y = &low->value[n->out[0]];
-    if (v->nfactors != y->nfactors || v->nfactors != rv->nfactors ||
-        ap_type_dtype(low->ctx, ap_value_type(low->m, n->out[0])) !=
-            ap_type_dtype(low->ctx, ap_value_type(low->m, t->root)))
-        return false;
-    trail to = *t;
-    follow(low, n, rv->nfactors, &to);
-    ap_pointwise pw = ap_op_scalar(n->op);
-    if (n->nin == 1 ? pw != AP_PW_RELU : !is_step(pw, reach_of(low, ys, &to, n, 1 - u.operand)))
-        return false;
-    *t = to;
-    *out_item = u.item;
-    return true;
-}
-
-static void start_trail(trail *t, ap_value root)
-{
-    t->root = root;
-    for (int f = 0; f < AP_MAX_FACTORS; f++)
-        t->map[f] = (int8_t)f;
-}
-
-void ap_low_absorb_steps(ap_low *low, uint32_t item, ap_low_group *g)
-{
-    ap_value y = ap_low_result(low, &low->items.at[item]);
-    ap_dtype dtype = ap_type_dtype(low->ctx, ap_value_type(low->m, y));
-    trail t;
-    uint32_t step;
-    start_trail(&t, y);
-    if (dtype != AP_F32 && dtype != AP_F64)
-        return;
-    for (int i = 0; i < AP_MAX_CONV_STEPS && next_step(low, ap_value_shape(low->m, y), &t, &step); i++) {
-        low->items.at[step].group = item;
-        low->groups.at[step].into = item;
-        ap_vec_push(low->scratch, &g->members, (ap_low_member){.item = step});
-    }
-}
 
 /* ---- dimensions in memory ---- */
 
@@ -377,11 +260,11 @@ static bool take_buffer(work *w, uint32_t group, ap_value result, ap_value opera
 }
 
 /* Strides of a step's operand by factor of the convolution's result. */
-static void operand_strides(const work *w, const trail *t, const ap_node_info *n, uint32_t k, const ap_low_place *at,
-                            int64_t out[AP_MAX_FACTORS])
+static void operand_strides(const work *w, const ap_conv_trail *t, const ap_node_info *n, uint32_t k,
+                            const ap_low_place *at, int64_t out[AP_MAX_FACTORS])
 {
     int8_t to[AP_MAX_FACTORS];
-    factors_in_result(w->low, n, k, to);
+    ap_conv_factors_in_result(w->low, n, k, to);
     memset(out, 0, AP_MAX_FACTORS * sizeof *out);
     for (int f = 0; f < w->low->value[n->in[k]].nfactors; f++) {
         for (int c = 0; c < w->ys->nfactors; c++) {
@@ -392,11 +275,11 @@ static void operand_strides(const work *w, const trail *t, const ap_node_info *n
 }
 
 /* The reverse: strides by factor of the result, for the operand. */
-static void strides_for_operand(const work *w, const trail *t, const ap_node_info *n, uint32_t k, const int64_t *stride,
-                                int64_t out[AP_MAX_FACTORS])
+static void strides_for_operand(const work *w, const ap_conv_trail *t, const ap_node_info *n, uint32_t k,
+                                const int64_t *stride, int64_t out[AP_MAX_FACTORS])
 {
     int8_t to[AP_MAX_FACTORS];
-    factors_in_result(w->low, n, k, to);
+    ap_conv_factors_in_result(w->low, n, k, to);
     memset(out, 0, AP_MAX_FACTORS * sizeof *out);
     for (int f = 0; f < w->low->value[n->in[k]].nfactors; f++) {
         for (int c = 0; c < w->ys->nfactors; c++) {
@@ -407,8 +290,8 @@ static void strides_for_operand(const work *w, const trail *t, const ap_node_inf
 }
 
 /* An operand with one element per channel, or one per element of the result. */
-static ap_status step_operand(work *w, const trail *t, const ap_node_info *n, uint32_t k, bool all, uint32_t group,
-                              ap_value result, ap_conv_step *s)
+static ap_status step_operand(work *w, const ap_conv_trail *t, const ap_node_info *n, uint32_t k, bool all,
+                              uint32_t group, ap_value result, ap_conv_step *s)
 {
     const walk *head[3] = {&w->n, &w->g, &w->m};
     ap_low_place at;
@@ -442,37 +325,38 @@ static ap_status step_operand(work *w, const trail *t, const ap_node_info *n, ui
 
 static ap_status add_steps(work *w, const ap_low_group *g, ap_value result)
 {
-    trail t;
-    start_trail(&t, w->node->out[0]);
+    ap_conv_trail t;
+    ap_conv_trail_start(&t, w->node->out[0]);
     for (uint32_t i = 1; i < g->members.len; i++) {
         const ap_node_info *n = ap_node_at(w->low->m, w->low->items.at[g->members.at[i].item].node);
-        uint32_t k = 1 - trail_operand(w->low, n, &t);
+        uint32_t k = 1 - ap_conv_trail_operand(w->low, n, &t);
         ap_conv_step *s = &w->k.step[w->k.nsteps++];
-        follow(w->low, n, w->ys->nfactors, &t);
+        ap_conv_trail_follow(w->low, n, w->ys->nfactors, &t);
         *s = (ap_conv_step){.pw = (uint16_t)ap_op_scalar(n->op)};
         if (n->nin == 1)
             continue;
-        reach r = reach_of(w->low, w->ys, &t, n, k);
-        s->other = r == REACH_NUMBER ? AP_CONV_NUMBER : AP_CONV_OPERAND;
-        if (r == REACH_NUMBER)
+        ap_conv_reach r = ap_conv_reach_of(w->low, w->ys, &t, n, k);
+        s->other = r == AP_CONV_REACH_NUMBER ? AP_CONV_NUMBER : AP_CONV_OPERAND;
+        if (r == AP_CONV_REACH_NUMBER)
             s->imm = w->low->value[ap_low_root(w->low, n->in[k])].splat;
         else
-            AP_TRY(step_operand(w, &t, n, k, r == REACH_ALL, g->members.at[0].item, result, s));
+            AP_TRY(step_operand(w, &t, n, k, r == AP_CONV_REACH_ALL, g->members.at[0].item, result, s));
     }
     return AP_OK;
 }
 
 /* ---- the result ---- */
 
-static void through_trail(const work *w, const ap_low_group *g, trail *t)
+static void through_trail(const work *w, const ap_low_group *g, ap_conv_trail *t)
 {
-    start_trail(t, w->node->out[0]);
+    ap_conv_trail_start(t, w->node->out[0]);
     for (uint32_t i = 1; i < g->members.len; i++)
-        follow(w->low, ap_node_at(w->low->m, w->low->items.at[g->members.at[i].item].node), w->ys->nfactors, t);
+        ap_conv_trail_follow(w->low, ap_node_at(w->low->m, w->low->items.at[g->members.at[i].item].node),
+                             w->ys->nfactors, t);
 }
 
 /* Where the result is computed; `out_final`: where it is to be copied then, if `*out_copy`. */
-static ap_status place_result(work *w, const trail *t, ap_low_place *out_final, bool *out_copy)
+static ap_status place_result(work *w, const ap_conv_trail *t, ap_low_place *out_final, bool *out_copy)
 {
     const walk *head[3] = {&w->n, &w->g, &w->m};
     ap_low_value *rv = &w->low->value[t->root];
@@ -552,7 +436,7 @@ ap_status ap_low_emit_conv(ap_low *low, const ap_low_group *g)
     w.dtype = ap_type_dtype(low->ctx, ap_value_type(low->m, w.node->out[0]));
     ap_low_call call = {.name = "conv", .about = ap_low_about(low, it), .loc = it->loc}, copy;
     ap_low_place final;
-    trail t;
+    ap_conv_trail t;
     bool copied;
     read_dims(&w);
     through_trail(&w, g, &t);
