@@ -210,9 +210,9 @@ def test_dump_problem(autopar, tmp_path, name, mesh):
     """What the planner asks costs what the planner's plan costs."""
     m, options = MODELS[name]
     onnx.save(m, tmp_path / "m.onnx")
-    plan = autopar.json("plan", tmp_path / "m.onnx", "--devices", 4, "--mesh", mesh, *options, "--dump-problem", tmp_path / "p.json")
+    plan = autopar.json("plan", tmp_path / "m.onnx", "--devices", 4, "--mesh", mesh, *options, "--budget", 2000000, "--dump-problem", tmp_path / "p.json")
     problem = json.loads((tmp_path / "p.json").read_text())
-    j = autopar.json("solve", tmp_path / "p.json")
+    j = autopar.json("solve", tmp_path / "p.json", "--budget", 2000000)
     check(problem, j["solution"], j["cost"])
     assert j["cost"] == round(plan["seconds"] * 1e12) and j["bound"] <= j["cost"]
     assert j["gap"] == pytest.approx(plan["gap"])
