@@ -5,9 +5,11 @@
  * position, NaN above all numbers), so the result does not depend on the method. */
 #include "autopar_rt.h"
 
+enum { BLOCK = 32 };
+
 #define SAME(x) (x)
 #define LARGER(x, y) ((x) > (y))
-#define LARGER_FLOAT(x, y) ((x) > (y) || ((x) != (x) && (y) == (y)))
+#define LARGER_FLOAT(x, y) (((x) > (y)) | (((x) != (x)) & ((y) == (y))))
 
 /* name, stored type, type compared, conversion, comparison */
 #define TOPK(name, T, A, LOAD, ABOVE)                                                                                  \
@@ -38,6 +40,27 @@
             at[child * s] = moved;                                                                                     \
         }                                                                                                              \
     }                                                                                                                  \
+    /* The next element from i on that comes before `last`, which stands at an earlier position; n: none. Blocks of    \
+     * neighbours are looked at together. */                                                                           \
+    static int64_t skip_##name(const row_##name *r, int64_t i, int64_t n, A last)                                      \
+    {                                                                                                                  \
+        const T *x = r->x;                                                                                             \
+        for (; r->sx == 1 && i + BLOCK <= n; i += BLOCK) {                                                             \
+            int any = 0;                                                                                               \
+            for (int j = 0; j < BLOCK; j++) {                                                                          \
+                A a = LOAD(x[i + j]);                                                                                  \
+                any |= (r->largest ? ABOVE(a, last) : ABOVE(last, a));                                                 \
+            }                                                                                                          \
+            if (any)                                                                                                   \
+                break;                                                                                                 \
+        }                                                                                                              \
+        for (; i < n; i++) {                                                                                           \
+            A a = LOAD(x[i * r->sx]);                                                                                  \
+            if (r->largest ? ABOVE(a, last) : ABOVE(last, a))                                                          \
+                break;                                                                                                 \
+        }                                                                                                              \
+        return i;                                                                                                      \
+    }                                                                                                                  \
     void aprt_topk_##name(int64_t n, int64_t k, int32_t largest, const T *x, int64_t sx, T *value, int64_t sv,         \
                           int64_t *at, int64_t sat)                                                                    \
     {                                                                                                                  \
@@ -46,16 +69,19 @@
             at[i * sat] = i;                                                                                           \
         for (int64_t i = k / 2; i-- > 0;)                                                                              \
             sift_##name(&r, k, i);                                                                                     \
+        A last = LOAD(x[at[0] * sx]);                                                                                  \
         for (int64_t i = k; i < n; i++) {                                                                              \
-            if (!before_##name(&r, i, at[0]))                                                                          \
-                continue;                                                                                              \
+            i = skip_##name(&r, i, n, last);                                                                           \
+            if (i == n)                                                                                                \
+                break;                                                                                                 \
             at[0] = i;                                                                                                 \
             sift_##name(&r, k, 0);                                                                                     \
+            last = LOAD(x[at[0] * sx]);                                                                                \
         }                                                                                                              \
         for (int64_t i = k - 1; i > 0; i--) {                                                                          \
-            int64_t last = at[0];                                                                                      \
+            int64_t moved = at[0];                                                                                     \
             at[0] = at[i * sat];                                                                                       \
-            at[i * sat] = last;                                                                                        \
+            at[i * sat] = moved;                                                                                       \
             sift_##name(&r, i, 0);                                                                                     \
         }                                                                                                              \
         for (int64_t i = 0; i < k; i++)                                                                                \

@@ -72,18 +72,18 @@ static void first_of_rows(void **state)
     ap_text_init(&t, &ctx->arena);
     ap_text_add(&t, "local @t ranks 1 axes [] arena 0 live 0 params 0\n");
     for (int i = 0; i < TYPES; i++)
-        ap_text_addf(&t, "input \"x%s\" %s[9,13]\n", types[i], types[i]);
+        ap_text_addf(&t, "input \"x%s\" %s[9,130]\n", types[i], types[i]);
     for (int i = 0; i < TYPES; i++)
         ap_text_addf(&t,
-                     "output \"a%d\" %s[9,4]\noutput \"b%d\" i64[9,4]\noutput \"c%d\" %s[9,13]\noutput \"d%d\" "
-                     "i64[9,13]\n",
+                     "output \"a%d\" %s[9,4]\noutput \"b%d\" i64[9,4]\noutput \"c%d\" %s[9,130]\noutput \"d%d\" "
+                     "i64[9,130]\n",
                      i, types[i], i, i, types[i], i);
     for (int i = 0; i < TYPES; i++)
         ap_text_addf(&t,
-                     "kernel topk @r%d {\n  read %s [13]\n  write %s [4]\n  write i64 [4]\n  outer [9] inner []\n"
-                     "  largest 4 of 13 strides [1,1,1]\n}\n"
-                     "kernel topk @c%d {\n  read %s [1]\n  write %s [1]\n  write i64 [1]\n  outer [13] inner []\n"
-                     "  smallest 9 of 9 strides [13,13,13]\n}\n",
+                     "kernel topk @r%d {\n  read %s [130]\n  write %s [4]\n  write i64 [4]\n  outer [9] inner []\n"
+                     "  largest 4 of 130 strides [1,1,1]\n}\n"
+                     "kernel topk @c%d {\n  read %s [1]\n  write %s [1]\n  write i64 [1]\n  outer [130] inner []\n"
+                     "  smallest 9 of 9 strides [130,130,130]\n}\n",
                      i, types[i], types[i], i, types[i], types[i]);
     for (int i = 0; i < TYPES; i++)
         ap_text_addf(&t, "call @r%d(input(%d), output(%d), output(%d))\ncall @c%d(input(%d), output(%d), output(%d))\n",
