@@ -50,6 +50,13 @@ typedef struct tree {
     uint32_t nslots;
 } tree;
 
+/* In the heap of open states. */
+typedef struct entry {
+    int64_t cost, bytes;
+    int32_t steps;
+    uint32_t state;
+} entry;
+
 struct ap_resharder {
     ap_arena *arena;
     const ap_module *m;
@@ -58,6 +65,7 @@ struct ap_resharder {
     uint32_t *slot; /* open addressing over trees: index + 1 */
     uint32_t nslots;
     tree *last; /* asked for */
+    AP_VEC(entry) heap;
 };
 
 ap_resharder *ap_resharder_create(ap_arena *arena, const ap_module *m, const ap_cluster *c)
@@ -255,6 +263,49 @@ static tree *find_tree(ap_resharder *r, ap_dtype dtype, ap_shape shape, ap_shard
     return t;
 }
 
+/* ---- the open states: a heap of what each was when it was entered; what has become better since is entered again ----
+ */
+
+/* Cheaper first, then fewer bytes, fewer steps, found earlier. */
+static bool comes_first(const entry *a, const entry *b)
+{
+    if (a->cost != b->cost)
+        return a->cost < b->cost;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes;
+    return a->steps != b->steps ? a->steps < b->steps : a->state < b->state;
+}
+
+static void push(ap_resharder *r, const tree *t, uint32_t state)
+{
+    const reached *s = &t->states.at[state];
+    entry e = {s->cost, s->bytes, s->steps, state};
+    ap_vec_push(r->arena, &r->heap, e);
+    uint32_t i = r->heap.len - 1;
+    for (; i > 0 && comes_first(&e, &r->heap.at[(i - 1) / 2]); i = (i - 1) / 2)
+        r->heap.at[i] = r->heap.at[(i - 1) / 2];
+    r->heap.at[i] = e;
+}
+
+/* The state that comes first; AP_NONE when all are settled. */
+static uint32_t pop(ap_resharder *r, const tree *t)
+{
+    while (r->heap.len > 0) {
+        uint32_t state = r->heap.at[0].state, i = 0, n = --r->heap.len;
+        entry e = r->heap.at[n];
+        for (uint32_t c; (c = 2 * i + 1) < n; i = c) {
+            c += c + 1 < n && comes_first(&r->heap.at[c + 1], &r->heap.at[c]);
+            if (!comes_first(&r->heap.at[c], &e))
+                break;
+            r->heap.at[i] = r->heap.at[c];
+        }
+        r->heap.at[i] = e;
+        if (!t->states.at[state].settled)
+            return state;
+    }
+    return AP_NONE;
+}
+
 /* Goes on from a settled state; ties keep the step found first. */
 static void relax(ap_resharder *r, tree *t, uint32_t current, const hop *h)
 {
@@ -272,24 +323,22 @@ static void relax(ap_resharder *r, tree *t, uint32_t current, const hop *h)
     uint32_t known = slot_of(t, next.at)->state;
     if (!known) {
         add_state(r->arena, t, &next);
+        push(r, t, t->states.len - 1);
         return;
     }
     reached *old = &t->states.at[known - 1];
-    if (!old->settled && is_better(&next, old))
-        *old = next;
+    if (old->settled || !is_better(&next, old))
+        return;
+    *old = next;
+    push(r, t, known - 1);
 }
 
 static void grow_tree(ap_resharder *r, tree *t)
 {
     t->grown = true;
     add_state(r->arena, t, &(reached){.at = t->from, .from = -1});
-    for (;;) {
-        uint32_t best = AP_NONE;
-        for (uint32_t i = 0; i < t->states.len; i++)
-            if (!t->states.at[i].settled && (best == AP_NONE || is_better(&t->states.at[i], &t->states.at[best])))
-                best = i;
-        if (best == AP_NONE)
-            return;
+    push(r, t, 0);
+    for (uint32_t best; (best = pop(r, t)) != AP_NONE;) {
         t->states.at[best].settled = true;
         tree *here = find_tree(r, t->dtype, t->shape, t->states.at[best].at);
         if (!here->listed)
