@@ -98,7 +98,7 @@ ap_value ap_emit_gather_in_batches(ap_legal *l, ap_value data, ap_value ids, int
     char of_ids[] = "ijklmnop", of_result[2 * AP_MAX_RANK + 1] = {0};
     memcpy(of_ids, "abcdefgh", (size_t)batch);
     memcpy(of_result, of_ids, (size_t)k.rank);
-    memcpy(of_result + k.rank, "abcdefgh" + batch + 1, (size_t)(s.rank - batch - 1));
+    memcpy(of_result + k.rank, &"abcdefgh"[batch + 1], (size_t)(s.rank - batch - 1));
     return ap_emit_gather_letters(l, data, ids, "abcdefgh", of_ids, of_result);
 }
 
