@@ -13,6 +13,9 @@
 #include <unistd.h>
 
 enum { MAX_PHASES = 32 };
+/* Of the time: for the last step of the solver, which looks at the clock between steps, and the check. */
+#define RESERVE 0.03
+#define MOST_RESERVE 5.0
 
 typedef struct session {
     ap_ctx *ctx;
@@ -114,7 +117,7 @@ static ap_status solve(session *s)
     AP_TRY(ap_problem_read(s->ctx, &s->ctx->arena, s->opt->subject, &s->file));
     options.stop = ap_watch_flag(s->watch);
     if (timeout > 0)
-        options.time_limit = fmax(timeout - ap_watch_seconds(s->watch), 0.001);
+        options.time_limit = fmax(timeout - fmin(RESERVE * timeout, MOST_RESERVE) - ap_watch_seconds(s->watch), 0.001);
     enter_phase(s, "solve");
     AP_TRY(name_file(s, ap_solve(s->ctx, &s->ctx->arena, &s->file.problem, &options, &s->solution)));
     enter_phase(s, "check");
