@@ -195,6 +195,7 @@ typedef struct ap_low_nest {
     uint8_t nsections; /* the current one is the last */
     bool section_inner[16];
     bool ordered;        /* outer loops stay in the order in which they were added: something is updated in it */
+    bool unjoined;       /* and remain loops of their own: one turn reads what the one before wrote */
     const ap_topk *topk; /* no operations: the first k of a row */
     uint8_t ntemps;
     ap_dtype temp_dtype[8];

@@ -2,7 +2,7 @@
  * copied (unless it can be updated where it is) and a nest over the updates; topk and cumulate go along rows. */
 #include "passes/local.h"
 
-#include <assert.h>
+#include <math.h>
 #include <string.h>
 
 /* A value read in a nest: its element, or the number that it is everywhere. `stride` by loop. */
@@ -170,34 +170,112 @@ ap_status ap_low_emit_topk(ap_low *low, const ap_low_item *it)
     return ap_low_nest_finish(&nest, &call);
 }
 
+typedef struct cumulation {
+    ap_low *low;
+    const ap_low_value *x;
+    ap_reduce_kind kind;
+    bool exclusive;
+    int row; /* the factor */
+    ap_dtype dtype;
+    ap_ref ref[2]; /* first elements of operand and result in the order of the sum */
+    int64_t stride[2][AP_MAX_LOOPS];
+    ap_low_call call;
+} cumulation;
+
+/* A running value, element by element. */
+static ap_status by_element(const cumulation *c)
+{
+    ap_low_nest nest;
+    ap_low_nest_init(c->low, &nest);
+    for (int f = 0; f < c->x->nfactors; f++)
+        ap_low_nest_loop(&nest, c->x->extent[f], &c->x->count[f], f == c->row);
+    ap_low_nest_section(&nest, true);
+    ap_sop scan = {.kind = AP_SOP_SCAN, .dtype = c->dtype, .reduce = (uint8_t)c->kind, .imm.i = c->exclusive};
+    scan.arg[0] = ap_low_nest_load(&nest, &c->ref[0], c->dtype, c->stride[0]);
+    ap_low_nest_store(&nest, &c->ref[1], c->dtype, c->stride[1], ap_low_nest_add(&nest, scan));
+    return ap_low_nest_finish(&nest, &c->call);
+}
+
+static ap_ref moved(const cumulation *c, int i, int64_t turns)
+{
+    ap_ref r = c->ref[i];
+    r.offset.base += turns * c->stride[i][c->row];
+    return r;
+}
+
+static ap_scalar nothing(const cumulation *c)
+{
+    static const double start[] = {
+        [AP_REDUCE_SUM] = 0, [AP_REDUCE_PROD] = 1, [AP_REDUCE_MAX] = -INFINITY, [AP_REDUCE_MIN] = INFINITY};
+    ap_scalar x = {.f = start[c->kind]};
+    return ap_pointwise_eval(AP_PW_CAST, AP_F64, c->dtype, &x);
+}
+
+/* Along other than the last factor neighbours in memory go on side by side: the first plane, then y[t] = y[t-1] + x[t].
+ */
+static ap_status by_plane(const cumulation *c)
+{
+    static const ap_pointwise op[] = {[AP_REDUCE_SUM] = AP_PW_ADD,
+                                      [AP_REDUCE_PROD] = AP_PW_MUL,
+                                      [AP_REDUCE_MAX] = AP_PW_MAX,
+                                      [AP_REDUCE_MIN] = AP_PW_MIN};
+    for (int rest = 0; rest < 2; rest++) {
+        ap_low_nest nest;
+        uint32_t v[2];
+        ap_low_nest_init(c->low, &nest);
+        nest.ordered = nest.unjoined = rest;
+        for (int f = 0; f < c->x->nfactors; f++) {
+            ap_int all = {0};
+            bool is_row = f == c->row;
+            int64_t extent = !is_row ? c->x->extent[f] : rest ? c->x->extent[f] - 1 : 1;
+            ap_low_nest_loop(&nest, extent, is_row ? &all : &c->x->count[f], false);
+        }
+        ap_low_nest_section(&nest, false);
+        if (!rest && c->exclusive) {
+            v[0] = ap_low_nest_const(&nest, c->dtype, nothing(c));
+        } else {
+            ap_ref x = moved(c, 0, rest && !c->exclusive), y = c->ref[1];
+            v[0] = ap_low_nest_load(&nest, &x, c->dtype, c->stride[0]);
+            v[1] = rest ? ap_low_nest_load(&nest, &y, c->dtype, c->stride[1]) : 0;
+            if (rest)
+                v[0] = ap_low_nest_pointwise(&nest, op[c->kind], c->dtype, 2, (uint32_t[]){v[1], v[0]});
+        }
+        ap_ref to = moved(c, 1, rest);
+        ap_low_nest_store(&nest, &to, c->dtype, c->stride[1], v[0]);
+        AP_TRY(ap_low_nest_finish(&nest, &c->call));
+    }
+    return AP_OK;
+}
+
+/* Long sums of floats are folded in double precision, those of short floats in f32: element by element. */
+static bool goes_by_plane(const cumulation *c)
+{
+    bool inner = false;
+    for (int f = c->row + 1; f < c->x->nfactors; f++)
+        inner = inner || c->x->extent[f] > 1;
+    return inner &&
+           (ap_dtype_is_int(c->dtype) || ((c->dtype == AP_F32 || c->dtype == AP_F64) && c->x->extent[c->row] <= 4096));
+}
+
 ap_status ap_low_emit_cumulate(ap_low *low, const ap_low_item *it)
 {
     const ap_node_info *n = ap_node_at(low->m, it->node);
-    const ap_shape_info *s = ap_value_shape(low->m, n->in[0]);
     const ap_low_value *x = &low->value[n->in[0]];
-    ap_dtype dtype = ap_type_dtype(low->ctx, ap_value_type(low->m, n->in[0]));
-    int row = s->first[n->u.cumulate.dim];
-    ap_low_call call = {.name = "cumulate", .about = ap_low_about(low, it), .loc = it->loc};
+    cumulation c = {.low = low, .x = x, .kind = n->u.cumulate.kind, .exclusive = n->u.cumulate.exclusive};
     ap_low_place place[2];
-    ap_low_nest nest;
+    c.dtype = ap_type_dtype(low->ctx, ap_value_type(low->m, n->in[0]));
+    c.row = ap_value_shape(low->m, n->in[0])->first[n->u.cumulate.dim];
+    c.call = (ap_low_call){.name = "cumulate", .about = ap_low_about(low, it), .loc = it->loc};
     AP_TRY(ap_low_place_of(low, n->in[0], &place[0]));
     AP_TRY(ap_low_destination(low, n->out[0], &place[1]));
-    set_when(low, n->out[0], &call);
-    int64_t stride[2][AP_MAX_LOOPS] = {{0}};
+    set_when(low, n->out[0], &c.call);
     for (int i = 0; i < 2; i++) { /* backwards: from the last element */
-        memcpy(stride[i], place[i].stride, AP_MAX_FACTORS * sizeof stride[i][0]);
+        memcpy(c.stride[i], place[i].stride, AP_MAX_FACTORS * sizeof c.stride[i][0]);
+        c.ref[i] = place[i].ref;
         if (!n->u.cumulate.reverse)
             continue;
-        place[i].ref.offset.base += (x->extent[row] - 1) * stride[i][row];
-        stride[i][row] = -stride[i][row];
+        c.ref[i].offset.base += (x->extent[c.row] - 1) * c.stride[i][c.row];
+        c.stride[i][c.row] = -c.stride[i][c.row];
     }
-    ap_low_nest_init(low, &nest);
-    for (int f = 0; f < x->nfactors; f++)
-        ap_low_nest_loop(&nest, x->extent[f], &x->count[f], f == row);
-    ap_low_nest_section(&nest, true);
-    ap_sop scan = {.kind = AP_SOP_SCAN, .dtype = dtype, .reduce = (uint8_t)n->u.cumulate.kind};
-    scan.imm.i = n->u.cumulate.exclusive;
-    scan.arg[0] = ap_low_nest_load(&nest, &place[0].ref, dtype, stride[0]);
-    ap_low_nest_store(&nest, &place[1].ref, dtype, stride[1], ap_low_nest_add(&nest, scan));
-    return ap_low_nest_finish(&nest, &call);
+    return goes_by_plane(&c) ? by_plane(&c) : by_element(&c);
 }

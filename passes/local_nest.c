@@ -251,7 +251,7 @@ static bool can_join(const ap_low_nest *n, int l)
 
 static void join_loops(ap_low_nest *n)
 {
-    for (int l = n->nloops - 2; l >= 0; l--) {
+    for (int l = n->nloops - 2; l >= 0 && !n->unjoined; l--) {
         if (!can_join(n, l))
             continue;
         n->count[l + 1] = ap_low_count_times(&n->count[l], n->extent[l + 1]);
