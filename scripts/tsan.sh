@@ -1,6 +1,6 @@
 #!/bin/sh
 # ThreadSanitizer over what runs in threads: the exchanges of the runtime, emitted kernels, several instances of two
-# models at a time, and compiled models on 2 and 4 devices. Runtime and emitted code are both instrumented.
+# models at a time, compiled models on 2 and 4 devices, and the solver. Runtime and emitted code are both instrumented.
 set -eu
 cd "$(dirname "$0")/.."
 cmake --preset tsan >/dev/null
@@ -16,6 +16,11 @@ for test in runtime_exchange backend_kernels backend_model; do
     build/tsan/bin/unit_$test >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; echo "tsan: unit_$test failed" >&2; exit 1; }
     echo "tsan: unit_$test: clean"
 done
+
+# The solver on two threads, stopped by the clock of its third.
+(cd tests/e2e && ../../$python -c 'import json, sys, test_solve; json.dump(test_solve.grid(20), open(sys.argv[1], "w"))' "$scratch/grid.json")
+build/tsan/bin/autopar solve "$scratch/grid.json" -q --threads 2 --timeout 10 >"$scratch/solution"
+echo "tsan: solve: clean"
 
 # Two runs of each program at a time, several requests each.
 for model in mlp encoder; do
