@@ -18,7 +18,8 @@ for test in runtime_exchange backend_kernels backend_model; do
 done
 
 # The solver on two threads, stopped by the clock of its third.
-(cd tests/e2e && ../../$python -c 'import json, sys, test_solve; json.dump(test_solve.grid(20), open(sys.argv[1], "w"))' "$scratch/grid.json")
+PYTHONPATH=tests/e2e PYTHONDONTWRITEBYTECODE=1 $python -c \
+    'import json, sys, test_solve; json.dump(test_solve.grid(20), open(sys.argv[1], "w"))' "$scratch/grid.json"
 build/tsan/bin/autopar solve "$scratch/grid.json" -q --threads 2 --timeout 10 >"$scratch/solution"
 echo "tsan: solve: clean"
 
