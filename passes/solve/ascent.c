@@ -99,7 +99,8 @@ static void send(ap_ascent *a, uint32_t v, const ap_arc *x, const int64_t *share
     for (uint32_t q = 0; q < a->nalive[v]; q++)
         work[q] = -in[alive[q]];
     net->minplus(out, work, x->to, alive, a->nalive[v], pm);
-    int64_t least = least_of(out, m);
+    /* Taking the least entry off keeps numbers small; but until the other end is visited, it is that end's loss. */
+    int64_t least = a->keep ? a->edge_offset[x->edge] : least_of(out, m);
     for (uint32_t j = 0; j < m; j++)
         out[j] -= least;
     for (uint32_t j = m; j < pm; j++)
@@ -163,6 +164,7 @@ uint64_t ap_ascent_fix(ap_ascent *a, int64_t cutoff, bool *drop, int64_t *node)
 {
     const ap_net *net = a->net;
     uint64_t count = 0;
+    a->keep = true; /* so that what is left at the nodes ahead is never below zero */
     for (uint32_t v = 0; v < net->n; v++) {
         gather(a, v);
         int64_t room = room_below(a, cutoff);
@@ -175,6 +177,7 @@ uint64_t ap_ascent_fix(ap_ascent *a, int64_t cutoff, bool *drop, int64_t *node)
             memcpy(node + net->at[v], a->sum, net->size[v] * sizeof *node);
         share_out(a, v, true);
     }
+    a->keep = false;
     return count;
 }
 

@@ -16,6 +16,7 @@ typedef struct ap_ascent {
     int64_t *message; /* per arc end, net->messages */
     int64_t *offset;  /* per node: taken off its entries, and part of `total` */
     int64_t *edge_offset;
+    bool keep;       /* messages are not brought to a least entry of zero */
     __int128 total;  /* what has been taken off: the bound, scaled, before `back` */
     uint32_t *alive; /* per node: its strategies that are not banned, ascending; laid out like net->cost */
     uint32_t *nalive;

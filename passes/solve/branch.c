@@ -187,15 +187,11 @@ static uint32_t cheapest(const ap_branch *b, uint32_t v)
 }
 
 /* The node whose good strategies differ most in the price of what they hold. */
-static bool choose_split(const ap_branch *b, int64_t cutoff, split *out)
+static split split_by_price(const ap_branch *b, int64_t near)
 {
     const ap_net *net = b->net;
-    int64_t near = (room_for(b, cutoff) / 8 + 1) * ((int64_t)1 << net->shift);
-    *out = (split){.node = AP_NONE, .score = -1};
+    split best = {.node = AP_NONE, .score = near / 1000};
     for (uint32_t v = 0; v < net->n; v++) {
-        uint32_t one = 0, count = alive(b, v, &one), close = 0;
-        if (count < 2)
-            continue;
         int64_t lo = INT64_MAX, hi = INT64_MIN;
         for (uint32_t i = 0; i < net->size[v]; i++) {
             size_t at = net->at[v] + i;
@@ -203,15 +199,63 @@ static bool choose_split(const ap_branch *b, int64_t cutoff, split *out)
                 continue;
             lo = ap_min_i64(lo, price_of(b, at));
             hi = ap_max_i64(hi, price_of(b, at));
-            close++;
         }
-        int64_t spread = close > 1 ? hi - lo : 0, score = spread > 0 ? spread : 0;
-        bool by_price = spread > near / 1000;
-        if (!by_price)
-            score = close > 1 ? (int64_t)ap_min_i64(close, near / 1000) : 0;
-        if (score > out->score)
-            *out = (split){v, by_price, lo + spread / 2, cheapest(b, v), score};
+        if (lo < hi && hi - lo > best.score)
+            best = (split){v, true, lo + (hi - lo) / 2, cheapest(b, v), hi - lo};
     }
+    return best;
+}
+
+/* What the relaxation's choice costs above the bound stands in certain nodes and edges: the node with most of it. */
+static split split_by_loss(ap_branch *b, int64_t *out_total)
+{
+    const ap_net *net = b->net;
+    const ap_ascent *a = b->climb->a;
+    const uint32_t *x = b->climb->x;
+    split best = {.node = AP_NONE, .score = INT64_MIN};
+    uint32_t one;
+    *out_total = 0;
+    for (uint32_t v = 0; v < net->n; v++) {
+        int64_t own = a->prices->unary[net->at[v] + x[v]] - a->offset[v], score;
+        int64_t shared = 0;
+        for (uint32_t i = net->arc_at[v]; i < net->arc_at[v + 1]; i++) {
+            const ap_arc *y = &net->arc[i];
+            own += a->message[y->in + x[v]];
+            shared += y->to[(size_t)x[v] * net->padded[y->other] + x[y->other]] - a->message[y->in + x[v]] -
+                      a->message[y->out + x[y->other]] - a->edge_offset[y->edge];
+        }
+        *out_total += own + shared / 2;
+        score = own + shared;
+        if (score > best.score && alive(b, v, &one) > 1)
+            best = (split){v, false, 0, cheapest(b, v), score};
+    }
+    return best;
+}
+
+static double unused_memory(ap_branch *b, bool *out_fits)
+{
+    const ap_kernel *k = b->net->k;
+    const double *lambda = b->climb->a->prices->lambda;
+    double sum = 0;
+    ap_prices_use(b->net, b->climb->x, b->least);
+    *out_fits = true;
+    for (uint32_t r = 0; r < k->nrows; r++) {
+        sum += lambda[r] * (double)(k->rhs[r] - b->least[r]);
+        *out_fits &= b->least[r] <= k->rhs[r];
+    }
+    return ldexp(sum, b->net->shift);
+}
+
+/* By price where memory is what keeps the relaxation's choice from being the answer. */
+static bool choose_split(ap_branch *b, int64_t cutoff, split *out)
+{
+    int64_t near = (room_for(b, cutoff) / 8 + 1) * ((int64_t)1 << b->net->shift), loss;
+    bool fits;
+    split by_loss = split_by_loss(b, &loss);
+    double unused = unused_memory(b, &fits);
+    *out = !fits || unused > (double)loss ? split_by_price(b, near) : by_loss;
+    if (out->node == AP_NONE)
+        *out = by_loss;
     return out->node != AP_NONE;
 }
 

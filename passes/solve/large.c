@@ -34,6 +34,7 @@ typedef struct large {
     ap_large *out;
     bool *drop;
     int64_t *scratch;
+    int64_t work;  /* that may still be done here */
     uint32_t idle; /* rounds */
     int64_t tried; /* goal - bound at the last attempt to fix */
 } large;
@@ -204,6 +205,7 @@ static bool round_done(large *g, uint64_t *slice, bool on)
     b.search = g->search[1];
     run_both(g, &a, &b);
     ap_effort_charge(&g->s->effort, *slice / 1000 * 2);
+    g->work -= g->work == INT64_MAX ? 0 : (int64_t)(*slice / 1000 * 2);
     g->out->bound = ap_max_i64(g->out->bound, g->branch ? g->branch->bound : g->climb->bound);
     bool better = collect(g);
     g->idle = better ? 0 : g->idle + 1;
@@ -219,7 +221,7 @@ static bool round_done(large *g, uint64_t *slice, bool on)
     }
     if (*slice < LAST_SLICE)
         *slice += *slice / 2;
-    return ap_effort_spent(&g->s->effort) || (!on && !climbing && g->idle >= REST);
+    return ap_effort_spent(&g->s->effort) || g->work <= 0 || (!on && !climbing && g->idle >= REST);
 }
 
 bool ap_large_takes(const ap_kernel *k)
@@ -227,12 +229,13 @@ bool ap_large_takes(const ap_kernel *k)
     return k->p.npair_demands == 0 && ap_net_bytes(k) < BYTES_MAX && k->p.nnodes > 0;
 }
 
-void ap_large_run(ap_solver *s, const ap_kernel *k, ap_local *l, int64_t cutoff, bool on, ap_large *out)
+void ap_large_run(ap_solver *s, const ap_kernel *k, ap_local *l, int64_t cutoff, int64_t work, bool on, ap_large *out)
 {
     large g = {.s = s, .k = k, .l = l, .cutoff = cutoff, .out = out, .tried = INT64_MAX};
     ap_kernel_range range;
     ap_kernel_range_get(k, &range);
     *out = (ap_large){.bound = (int64_t)range.least};
+    g.work = work;
     g.net = ap_net_create(s->arena, k, cutoff == INT64_MAX ? INT64_MAX : cutoff - (int64_t)range.least + 1);
     g.climb = ap_climb_create(s->arena, g.net);
     g.climb->constant = s->base;

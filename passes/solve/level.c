@@ -13,7 +13,9 @@
 #define WORK_ONCE ((uint64_t)1 << 33) /* elimination that is run once */
 #define WORK_OFTEN ((uint64_t)1 << 26)
 #define MIP_VARIABLES 30000
+#define SPLIT_ENTRIES ((uint64_t)1 << 25)
 #define DEPTH_MAX 8
+#define FIRST_WORK 4000000
 #define LARGE_DEPTH_MAX 40
 
 ap_status ap_level_too_large(ap_solver *s)
@@ -177,15 +179,46 @@ static ap_status fix_and_descend(block *b, bool *done)
 }
 
 /* Ascent and search where elimination is not exact. */
-static ap_status run_large(block *b, bool on, bool *done)
+static ap_status run_large(block *b, int64_t work, bool on, bool *done)
 {
     ap_large r;
-    ap_large_run(b->s, b->k, b->local, b->cutoff, on, &r);
+    ap_large_run(b->s, b->k, b->local, b->cutoff, work, on, &r);
     if (r.infeasible)
         b->out->infeasible = true;
     raise_bound(b, r.bound, AP_PROOF_MULTIPLIERS);
     *done = r.reduced;
     return r.reduced ? descend(b, &r.fixed) : AP_OK;
+}
+
+/* Ascent and search where pairs have demands and branch and cut would be too large. */
+static ap_status run_split(block *b, bool *done)
+{
+    ap_arena *a = b->s->arena;
+    ap_pairs split;
+    if (!ap_pairs_split(a, b->k, SPLIT_ENTRIES, &split) || !ap_large_takes(&split.k))
+        return AP_OK;
+    ap_local *l = ap_local_create(a, &split.k);
+    if (b->local->found) {
+        uint32_t *x = AP_NEW_ARRAY(a, uint32_t, split.k.p.nnodes);
+        ap_pairs_choice(&split, b->k, b->local->best, x);
+        ap_local_set(l, x);
+        ap_local_keep(l);
+    }
+    ap_large r;
+    ap_large_run(b->s, &split.k, l, b->cutoff, INT64_MAX, true, &r);
+    if (l->found) { /* the nodes of before stand in front */
+        ap_local_set(b->local, l->best);
+        ap_local_keep(b->local);
+    }
+    if (r.infeasible)
+        b->out->infeasible = true;
+    raise_bound(b, r.bound, AP_PROOF_MULTIPLIERS);
+    *done = r.reduced;
+    if (!r.reduced)
+        return AP_OK;
+    ap_kernel k;
+    ap_pairs_fixed(a, &split, b->k, &r.fixed, &k);
+    return descend(b, &k);
 }
 
 static void run_mip(block *b)
@@ -214,6 +247,12 @@ static void run_mip(block *b)
     ap_arena_deinit(&scratch);
 }
 
+/* Work for ascent, search and branching before exact elimination takes over. */
+static int64_t first_share(const ap_solver *s)
+{
+    return s->effort.work == INT64_MAX ? FIRST_WORK : ap_min_i64(FIRST_WORK, s->effort.work / 6);
+}
+
 static ap_status solve_block(ap_solver *s, const ap_kernel *k, int64_t cutoff, int depth, ap_outcome *out)
 {
     *out = (ap_outcome){.left_nodes = k->p.nnodes, .left_edges = k->p.nedges, .proof = AP_PROOF_PRESOLVE};
@@ -228,20 +267,25 @@ static ap_status solve_block(ap_solver *s, const ap_kernel *k, int64_t cutoff, i
     bool done = false;
     if (!closed(&b) && s->opt->eliminate)
         plan_elimination(&b);
-    if (!closed(&b) && s->opt->eliminate && !(b.elim && b.elim->exact) && depth < LARGE_DEPTH_MAX &&
-        ap_large_takes(k)) {
-        bool on = ap_mip_size(s->arena, k) > MIP_VARIABLES || !s->opt->mip;
-        AP_TRY(run_large(&b, on, &done));
-    } else {
-        if (!closed(&b) && s->opt->eliminate)
+    bool exact = b.elim && b.elim->exact, large = s->opt->eliminate && depth < LARGE_DEPTH_MAX && ap_large_takes(k);
+    bool mip = s->opt->mip && ap_mip_size(s->arena, k) <= MIP_VARIABLES;
+    if (!closed(&b) && large && !exact)
+        AP_TRY(run_large(&b, INT64_MAX, !mip, &done));
+    else if (!closed(&b) && large && !s->small && k->nrows > 0)
+        AP_TRY(run_large(&b, first_share(s), false, &done));
+    if (!closed(&b) && !done && !(large && !exact)) {
+        if (s->opt->eliminate)
             run_dual(&b);
-        else if (!closed(&b))
+        else
             simple_choices(&b);
-        if (!closed(&b) && !s->small && depth == 0 && b.local->found && b.elim)
+        if (!closed(&b) && !s->small && depth == 0 && b.local->found && b.elim && !large)
             AP_TRY(ap_lns_run(s, k, b.local, out->bound));
         if (!closed(&b))
             AP_TRY(fix_and_descend(&b, &done));
     }
+    if (!closed(&b) && !done && s->opt->eliminate && !s->small && depth < LARGE_DEPTH_MAX && k->p.npair_demands > 0 &&
+        (!s->opt->mip || ap_mip_size(s->arena, k) > MIP_VARIABLES))
+        AP_TRY(run_split(&b, &done));
     if (!closed(&b) && !done && s->opt->mip)
         run_mip(&b);
     out->found = b.local->found;

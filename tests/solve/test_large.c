@@ -170,7 +170,7 @@ static void run(ap_ctx *ctx, const ap_kernel *k, int64_t cutoff, uint32_t thread
     opt.presolve = false; /* nothing is handed on: it goes to the end by itself */
     ap_solver s = {.ctx = ctx, .arena = &ctx->scratch, .opt = &opt, .effort = {.work = work}};
     ap_local *l = ap_local_create(&ctx->scratch, k);
-    ap_large_run(&s, k, l, cutoff, true, &out->large);
+    ap_large_run(&s, k, l, cutoff, INT64_MAX, true, &out->large);
     out->found = l->found;
     out->cost = l->found ? l->best_cost : 0;
 }
