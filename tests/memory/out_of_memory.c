@@ -14,6 +14,7 @@
 #include <glpk.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <zlib.h>
 
 int driver_main(int argc, char **argv);
 
@@ -208,6 +209,18 @@ static void make_small(maker *k)
     make_save(k);
 }
 
+/* For `solve`, in place of the model. */
+static void write_problem(const char *path)
+{
+    static const char text[] =
+        "{\"problem\": {\"edges\": {\"costs\": [[0, 1, 2, 0]], \"nodes\": [[0, 1]]}, \"nodes\": "
+        "{\"costs\": [[1, 2], [2, 1]], \"usages\": [[1, 2], [3, 1]], \"intervals\": [[0, 2], [1, 5]]}, "
+        "\"pair_demands\": {\"edges\": [0], \"intervals\": [[1, 2]], \"usages\": [[0, 1, 1, 3]]}, "
+        "\"usage_limit\": 4}}";
+    gzFile f = gzopen(path, "wb");
+    assert_true(f && gzwrite(f, text, sizeof text - 1) == (int)sizeof text - 1 && gzclose(f) == Z_OK);
+}
+
 static void each_allocation(const char **argv, int argc, int64_t most)
 {
     maker k;
@@ -217,6 +230,8 @@ static void each_allocation(const char **argv, int argc, int64_t most)
     snprintf(s.folder, sizeof s.folder, "%s", k.folder);
     snprintf(model, sizeof model, "%s/model.onnx", k.folder);
     snprintf(out, sizeof out, "%s/%s", k.folder, strcmp(argv[1], "plan") == 0 ? "plan.json" : "out");
+    if (strcmp(argv[1], "solve") == 0)
+        write_problem(model);
     argv[2] = model;
     argv[4] = out;
     fail_each(k.ctx, &s, most);
@@ -252,6 +267,13 @@ static void plan_json(void **state)
 {
     (void)state;
     const char *argv[] = {"autopar", "plan", NULL, "-o", NULL, "--json", "--devices", "4", NULL};
+    each_allocation(argv, 8, runs());
+}
+
+static void solve_file(void **state)
+{
+    (void)state;
+    const char *argv[] = {"autopar", "solve", NULL, "-o", NULL, "--json", "--threads", "2", NULL};
     each_allocation(argv, 8, runs());
 }
 
@@ -316,6 +338,7 @@ int main(void)
         cmocka_unit_test(compile_one_device),
         cmocka_unit_test(compile_two_devices),
         cmocka_unit_test(plan_json),
+        cmocka_unit_test(solve_file),
         cmocka_unit_test(solver),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
