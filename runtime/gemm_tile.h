@@ -35,7 +35,8 @@ enum {
     DEPTH = APRT_GEMM_CHAIN,
     STRIDE = DEPTH + 16, /* rows of the copied strip, so that they do not meet in the cache */
     EVERY = 8,           /* steps between two addresses of the next strip to fetch */
-    AHEAD = 24           /* rows of B to fetch ahead when they are not adjacent */
+    AHEAD = 24,          /* rows of B to fetch ahead when they are not adjacent */
+    SOON = 16            /* rows of a panel to fetch ahead for a single row */
 };
 /* gcc would make copies of at most a few KB string instructions, which take long to start. */
 #define STAY_A_LOOP __asm__ volatile("")
@@ -444,26 +445,36 @@ TARGET static void NAME(panels_block)(int64_t m, int64_t count, int64_t kc, cons
     }
 }
 
-/* A row of C from `count` adjacent panels of k rows each, their sums side by side. */
+/* A row of C from `count` adjacent panels of k rows each, at most four, their sums side by side. */
 TARGET static inline __attribute__((always_inline)) void NAME(row_panels)(const int count, int64_t k, const T *a,
                                                                           int64_t csa, const T *b, bool add, T *c)
 {
+    const int64_t step = k * NAME(PANEL);
     for (int64_t l0 = 0; l0 < k; l0 += DEPTH) {
         const int64_t end = k - l0 < DEPTH ? k : l0 + DEPTH;
-        V sum[8];
-        for (int v = 0; v < 2 * count; v++)
-            sum[v] = ZERO;
+#define SUM(v) V sum##v = ZERO;
+#define STEP(v)                                                                                                        \
+    if (v < 2 * count) {                                                                                               \
+        const T *at = row + v / 2 * step + v % 2 * LANES;                                                              \
+        __builtin_prefetch((const void *)((uintptr_t)at + SOON * NAME(PANEL) * sizeof(T)));                            \
+        sum##v = FMA(x, LOAD(at), sum##v);                                                                             \
+    }
+#define PUT(v)                                                                                                         \
+    if (v < 2 * count) {                                                                                               \
+        if (add || l0 > 0)                                                                                             \
+            sum##v = LOAD(c + v * LANES) + sum##v;                                                                     \
+        STORE(c + v * LANES, sum##v);                                                                                  \
+    }
+        EIGHT(SUM)
         for (int64_t l = l0; l < end; l++) {
             const V x = SET(a[l * csa]);
             const T *row = b + l * NAME(PANEL);
-            for (int v = 0; v < 2 * count; v++)
-                sum[v] = FMA(x, LOAD(row + v / 2 * k * NAME(PANEL) + v % 2 * LANES), sum[v]);
+            EIGHT(STEP)
         }
-        for (int v = 0; v < 2 * count; v++) {
-            if (add || l0 > 0)
-                sum[v] = LOAD(c + v * LANES) + sum[v];
-            STORE(c + v * LANES, sum[v]);
-        }
+        EIGHT(PUT)
+#undef SUM
+#undef STEP
+#undef PUT
     }
 }
 
