@@ -61,6 +61,7 @@ struct ap_resharder {
     ap_arena *arena;
     const ap_module *m;
     const ap_cluster *c;
+    ap_op op[AP_STEP_KIND_COUNT];
     AP_VEC(tree *) trees;
     uint32_t *slot; /* open addressing over trees: index + 1 */
     uint32_t nslots;
@@ -68,12 +69,28 @@ struct ap_resharder {
     AP_VEC(entry) heap;
 };
 
+static ap_op step_op(ap_step_kind kind)
+{
+    static const char *const name[AP_STEP_KIND_COUNT] = {
+        [AP_STEP_ALL_SLICE] = "all_slice",   [AP_STEP_ALL_GATHER] = "all_gather",
+        [AP_STEP_ALL_TO_ALL] = "all_to_all", [AP_STEP_REDUCE_SCATTER] = "reduce_scatter",
+        [AP_STEP_ALL_REDUCE] = "all_reduce", [AP_STEP_MASK] = "mask",
+    };
+    ap_op op = AP_OP_COUNT;
+    bool known = ap_op_from_str(name[kind], &op);
+    assert(known);
+    (void)known;
+    return op;
+}
+
 ap_resharder *ap_resharder_create(ap_arena *arena, const ap_module *m, const ap_cluster *c)
 {
     ap_resharder *r = AP_NEW(arena, ap_resharder);
     r->arena = arena;
     r->m = m;
     r->c = c;
+    for (int k = 0; k < AP_STEP_KIND_COUNT; k++)
+        r->op[k] = step_op((ap_step_kind)k);
     r->nslots = 256;
     r->slot = AP_NEW_ARRAY(arena, uint32_t, r->nslots);
     return r;
@@ -362,20 +379,6 @@ static void measure(const ap_resharder *r, const tree *t, ap_reshard_path *p)
     }
 }
 
-static ap_op step_op(ap_step_kind kind)
-{
-    static const char *const name[AP_STEP_KIND_COUNT] = {
-        [AP_STEP_ALL_SLICE] = "all_slice",   [AP_STEP_ALL_GATHER] = "all_gather",
-        [AP_STEP_ALL_TO_ALL] = "all_to_all", [AP_STEP_REDUCE_SCATTER] = "reduce_scatter",
-        [AP_STEP_ALL_REDUCE] = "all_reduce", [AP_STEP_MASK] = "mask",
-    };
-    ap_op op = AP_OP_COUNT;
-    bool known = ap_op_from_str(name[kind], &op);
-    assert(known);
-    (void)known;
-    return op;
-}
-
 ap_op ap_reshard_op(void)
 {
     ap_op op = (ap_op)0;
@@ -392,7 +395,7 @@ static const ap_reshard_path *make_path(ap_resharder *r, const tree *t, const re
     const reached *s = target;
     for (int i = p->nsteps - 1; i >= 0; i--) {
         p->step[i] =
-            (ap_step){.kind = s->kind, .op = step_op(s->kind), .axes = s->axes, .to = s->at, .cost = s->step_cost};
+            (ap_step){.kind = s->kind, .op = r->op[s->kind], .axes = s->axes, .to = s->at, .cost = s->step_cost};
         s = &t->states.at[s->from];
     }
     measure(r, t, p);
