@@ -82,6 +82,11 @@ static const char *const composites[][3] = {
     {"%w: f64[8,4], %i: i64[4]", "f64[4,4]",
      "  %r = composite embed(%w, %i) : f64[4,4] {\n    %e = gather %w, %i {vh,b->bh} : f64[4,4]\n"
      "    %a = tanh %e : f64[4,4]\n    yield %a }\n"},
+    /* a bag of embeddings, weighted and masked: linear from the table to the sum */
+    {"%t: f64[8,4], %i: i64[3,5], %w: f64[3,5,1], %c: bool[3,5,1]", "f64[3,4]",
+     "  %r = composite embed(%t, %i, %w, %c) : f64[3,4] {\n    %e = gather %t, %i {vd,bl->bld} : f64[3,5,4]\n"
+     "    %m = mul %e, %w : f64[3,5,4]\n    %z = constant splat 0x0p+0 : f64[]\n"
+     "    %s = select %c, %z, %m : f64[3,5,4]\n    %y = reduce sum %s {bld->bd} : f64[3,4]\n    yield %y }\n"},
 };
 
 #endif

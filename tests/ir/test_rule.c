@@ -14,6 +14,9 @@ static void test_golden_nodes(void **state)
     expect_rule("%x: f32[8,128], %y: f32[8,1]", "f32[8,128]", "  %r = div %x, %y : f32[8,128]\n", "ab,a->ab PP 1");
     expect_rule("%x: i32[8], %y: i32[8]", "i32[8]", "  %r = div %x, %y : i32[8]\n", "a,a->a P");
     expect_rule("%x: bool[8], %y: f32[8], %z: f32[8]", "f32[8]", "  %r = select %x, %y, %z : f32[8]\n", "a,a,a->a P 6");
+    /* beside a constant zero: alone */
+    expect_rule("%x: bool[8], %z: f32[8]", "f32[8]",
+                "  %y = constant splat 0x0p+0 : f32[]\n  %r = select %x, %y, %z : f32[8]\n", "a,,a->a P 4");
     expect_rule("%x: f32[8]", "f32[8]", "  %r = exp %x : f32[8]\n", "a->a P");
     expect_rule("%x: f32[8]", "f16[8]", "  %r = cast %x : f16[8]\n", "a->a P 1");
     expect_rule("%x: f32[8]", "i32[8]", "  %r = cast %x : i32[8]\n", "a->a P");
