@@ -101,7 +101,10 @@ typedef struct pattern {
     int64_t extent[AP_MAX_LOOPS + 4], stride[AP_MAX_LOOPS + 4];
     int64_t lo, hi; /* of one turn */
     bool none;
+    bool wide; /* further than we care to count */
 } pattern;
+
+#define FAR (INT64_MAX / 8)
 
 static void add_loop(pattern *p, int64_t extent, int64_t stride, int64_t size)
 {
@@ -111,8 +114,11 @@ static void add_loop(pattern *p, int64_t extent, int64_t stride, int64_t size)
         return;
     p->extent[p->n] = extent;
     p->stride[p->n++] = ap_sat_mul(magnitude(stride), size);
-    if (stride < 0) /* the same elements from the other end */
-        p->lo = p->lo < -INT64_MAX / 2 ? p->lo : p->lo - ap_sat_mul(extent - 1, p->stride[p->n - 1]);
+    int64_t span = ap_sat_mul(extent - 1, p->stride[p->n - 1]);
+    p->wide = p->wide || span >= FAR;
+    if (stride < 0 && !p->wide) /* the same elements from the other end */
+        p->lo -= span;
+    p->wide = p->wide || p->lo < -FAR;
 }
 
 /* Reads or writes rows that an index names. */
@@ -158,14 +164,15 @@ static void gemm_pattern(const ap_gemm *g, const int64_t *ints, uint32_t operand
 static bool whole_range(const ap_kernel *k, const int64_t *ints, uint32_t operand, int64_t size, pattern *p)
 {
     ap_reach reach;
-    *p = (pattern){.none = true};
     if (!ap_local_kernel_reach(k, ints, operand, &reach))
         return false;
-    p->none = !reach.any;
-    p->hi = size;
-    if (reach.any)
-        add_loop(p, reach.hi - reach.lo + 1, 1, size);
-    return !reach.any || (ap_mul_i64(reach.lo, size, &p->lo) && ap_add_i64(p->lo, size, &p->hi));
+    *p = (pattern){.none = !reach.any, .wide = reach.lo < -FAR / size || reach.hi > FAR / size};
+    if (!reach.any || p->wide)
+        return true;
+    add_loop(p, reach.hi - reach.lo + 1, 1, size);
+    p->lo = reach.lo * size;
+    p->hi = p->lo + size;
+    return true;
 }
 
 static int64_t greatest_divisor(int64_t a, int64_t b)
@@ -203,10 +210,15 @@ static bool apart_in_rows(const pattern *a, const pattern *b, int64_t delta, int
     return at >= wa && ap_sat_add(at, wb) <= row;
 }
 
-/* b begins `delta` bytes behind a. */
+/* The place of b begins `delta` bytes behind that of a. */
 static bool are_apart(const pattern *a, const pattern *b, int64_t delta)
 {
-    if (a->none || b->none || apart_in_rows(a, b, delta, INT64_MAX))
+    if (a->none || b->none)
+        return true;
+    if (a->wide || b->wide || delta < -FAR || delta > FAR)
+        return false;
+    delta += b->lo - a->lo;
+    if (apart_in_rows(a, b, delta, INT64_MAX))
         return true;
     for (int i = 0; i < 2; i++) {
         const pattern *p = i ? b : a;
@@ -241,5 +253,5 @@ bool ap_local_may_share(const ap_kernel *k, const int64_t *ints, uint32_t writte
         return true;
     if (!pattern_of(k, ints, written, &a) || !pattern_of(k, ints, other, &b))
         return false;
-    return are_apart(&a, &b, ap_sat_add(delta, b.lo - a.lo));
+    return are_apart(&a, &b, delta);
 }
