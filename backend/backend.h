@@ -14,7 +14,8 @@ typedef struct ap_backend_options {
     ap_weights_form weights;
 } ap_backend_options;
 
-/* Writes NAME.h, program.c, kernels.h, kernels.c, main.c, weights.safetensors and what belongs to it, CMakeLists.txt, NAME.pc. */
+/* Writes NAME.h, program.c, kernels.h, kernels.c, main.c, weights.safetensors and what belongs to it, CMakeLists.txt,
+ * NAME.pc. */
 ap_status ap_backend_c_emit(ap_ctx *ctx, const ap_local *p, const ap_backend_options *opt);
 
 typedef struct ap_backend_toolchain {

@@ -192,7 +192,7 @@ static inline double aprt_or_nan_f64(double x, int is_nan)
 {
     uint64_t u;
     memcpy(&u, &x, sizeof u);
-    u |= (uint64_t)-(int64_t)is_nan;
+    u |= (uint64_t)(-(int64_t)is_nan);
     memcpy(&x, &u, sizeof x);
     return x;
 }
@@ -437,7 +437,8 @@ typedef struct aprt_program {
     const aprt_group *group;
     const aprt_instr *instr;
     int (*device)(aprt_device *d); /* the instruction list */
-    /* Slots of each device; `prepare` fills them when parameters are loaded, `release` empties them. NULL without any. */
+    /* Slots of each device; `prepare` fills them when parameters are loaded, `release` empties them. NULL without any.
+     */
     uint32_t nslots;
     int (*prepare)(aprt_device *d);
     void (*release)(aprt_device *d);
@@ -465,9 +466,9 @@ const char *aprt_error(const aprt_instance *instance);
 int aprt_profile_enable(aprt_instance *instance);
 const double *aprt_profile_seconds(const aprt_instance *instance);
 
-/* From now on, each run is traced on all ranks; the latest one is written as JSON that Perfetto (ui.perfetto.dev) reads:
- * a track for each device and one of predicted times. With AUTOPAR_TRACE=FILE in the environment an instance does so
- * when it is closed. */
+/* From now on, each run is traced on all ranks; the latest one is written as JSON that Perfetto (ui.perfetto.dev)
+ * reads: a track for each device and one of predicted times. With AUTOPAR_TRACE=FILE in the environment an instance
+ * does so when it is closed. */
 int aprt_trace_enable(aprt_instance *instance);
 struct aprt_failure;
 int aprt_trace_write(const aprt_instance *instance, const char *path, struct aprt_failure *why);

@@ -84,14 +84,11 @@ static int add_input(request *r, const char *text, aprt_failure *why)
 
 static int read_options(request *r, int argc, char **argv, bool *out_help, aprt_failure *why)
 {
-    static const struct option options[] = {{"input", required_argument, NULL, 'i'},
-                                            {"output-dir", required_argument, NULL, 'o'},
-                                            {"repeat", required_argument, NULL, 'r'},
-                                            {"weights", required_argument, NULL, 'w'},
-                                            {"profile", no_argument, NULL, 'p'},
-                                            {"trace", required_argument, NULL, 't'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"input", required_argument, NULL, 'i'},  {"output-dir", required_argument, NULL, 'o'},
+        {"repeat", required_argument, NULL, 'r'}, {"weights", required_argument, NULL, 'w'},
+        {"profile", no_argument, NULL, 'p'},      {"trace", required_argument, NULL, 't'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
     int c, status = APRT_OK;
     optind = 1;
     opterr = 0;
