@@ -3,6 +3,7 @@
 
 #define PEAK_WORK 1000000
 #define PEAK_ROWS 8
+#define PEAK_SECONDS 0.5
 
 /* Per row, the sum of what the smallest allowed strategies hold. */
 static int64_t *least_usage(ap_solver *s, const ap_kernel *k)
@@ -72,9 +73,11 @@ ap_status ap_peak_bound(ap_solver *s, const ap_problem *p, int64_t *out, bool *o
     quick.mip = false;
     quick.progress = NULL;
     ap_solver sub = {.ctx = s->ctx, .arena = s->arena, .opt = &quick, .effort = {.work = PEAK_WORK}};
+    if (s->effort.deadline != 0) /* it is over: this may take a moment longer, not more */
+        sub.effort.deadline = ap_effort_now() + PEAK_SECONDS;
     *out = 0;
     *out_forbidden = k.nrows == 0 && p->limit >= 0;
-    for (uint32_t i = 0; i < PEAK_ROWS && i < k.nrows; i++) {
+    for (uint32_t i = 0; i < PEAK_ROWS && i < k.nrows && (i == 0 || !ap_effort_spent(&sub.effort)); i++) {
         uint32_t row = 0;
         for (uint32_t r = 1; r < k.nrows; r++)
             row = hold[r] > hold[row] ? r : row;
