@@ -11,13 +11,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import graphs  # noqa: E402
 
 
+@pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("name", sorted(graphs.MODELS))
-def test_ten_thousand_nodes_plan(autopar, tmp_path, name):
+def test_ten_thousand_nodes_plan(autopar, tmp_path, name, devices):
     path = tmp_path / "model.onnx"
     assert graphs.MODELS[name](path, 1) >= 9999
-    plan = autopar.json("plan", path, "--devices", 1)
+    plan = autopar.json("plan", path, "--devices", devices)
     assert plan["seconds"] > 0 and plan["gap"] == 0
-    autopar("compile", path, "--devices", 1, "--emit-only", "-o", tmp_path / "out")
+    autopar("compile", path, "--devices", devices, "--emit-only", "-o", tmp_path / "out")
     assert (tmp_path / "out" / "program.c").stat().st_size > 100000
 
 
