@@ -43,13 +43,15 @@ def pools(seed, count=8):
         kind = ["MaxPool", "MaxPool", "AveragePool", "LpPool", "LRN" if rank == 2 else "MaxPool"][r.integers(5)]
         elem, dtype = TYPES["fffdbu"[r.integers(6)] if kind == "MaxPool" else "f"]
         attrs = {"size": int(2 * r.integers(0, 3) + 1)} if kind == "LRN" else window(r, size)
-        if kind == "AveragePool" and r.integers(2):
-            attrs["count_include_pad"] = 1
+        if kind == "AveragePool" and "auto_pad" not in attrs and r.integers(2):
+            attrs["count_include_pad"] = 1  # ONNX Runtime takes the padding of one end for that of another
+            attrs["pads"] = [min(attrs.get("pads", [0]))] * 2 * rank
+            attrs["ceil_mode"] = 0
         if kind == "LpPool":
             attrs["p"] = int(r.integers(1, 4))
         last = bool(r.integers(2))
         given = [shape[0], *shape[2:], shape[1]] if last else shape
-        x = r.integers(-9 if dtype != np.uint8 else 0, 9, given).astype(dtype) if elem in (3, 2) else r.standard_normal(given).astype(dtype)
+        x = r.integers(-9 if dtype != np.uint8 else 1, 9, given).astype(dtype) if elem in (3, 2) else r.standard_normal(given).astype(dtype)
         name = f"x{i}"
         inputs.append(value(name, given, elem))
         feeds[name] = x
