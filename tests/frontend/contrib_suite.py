@@ -131,6 +131,15 @@ def conv(x, w, bias=True, **attrs):
     return onnx_op("Conv", [("x", floats(*x)), ("w", floats(*w))] + ([("b", floats(w[0]))] if bias else []), **attrs)
 
 
+def transposed(x, w, bias=None, **attrs):
+    return onnx_op("ConvTranspose", [("x", floats(*x)), ("w", floats(*w))] + ([("b", floats(bias))] if bias else []), **attrs)
+
+
+def fused_conv(x, w, z=None, **attrs):
+    inputs = [("x", floats(*x)), ("w", floats(*w)), ("b", floats(w[0]))] + ([("z", floats(*z))] if z else [])
+    return ("FusedConv", inputs, attrs, {})
+
+
 def gather_nd(shape, ids, **attrs):
     return onnx_op("GatherND", [("x", floats(*shape)), ("ids", np.asarray(ids, np.int64))], **attrs)
 
@@ -285,6 +294,15 @@ CASES = {
     "conv/same_upper": conv((1, 2, 7), (3, 2, 4), auto_pad="SAME_UPPER", strides=[2]),
     "conv/same_lower": conv((1, 2, 7), (3, 2, 4), auto_pad="SAME_LOWER"),
     "conv/3d": conv((1, 2, 3, 4, 5), (3, 2, 2, 2, 2)),
+    "conv/large_kernel": conv((1, 2, 12, 11), (3, 2, 9, 7), pads=[4, 3, 4, 3]),
+    "conv/transposed": transposed((2, 4, 5, 3), (4, 3, 3, 3), 3, strides=[2, 1], pads=[1, 0, 0, 2], output_padding=[1, 0]),
+    "conv/transposed_groups": transposed((1, 4, 5), (4, 2, 3), 4, group=2, dilations=[2]),
+    "conv/transposed_shape": transposed((1, 2, 4, 4), (2, 3, 3, 3), strides=[2, 3], output_shape=[9, 13]),
+    "conv/fused_relu": fused_conv((1, 3, 6, 6), (4, 3, 3, 3), activation="Relu"),
+    "conv/fused_leaky": fused_conv((1, 3, 6), (4, 3, 3), activation="LeakyRelu", activation_params=[0.1], pads=[1, 1]),
+    "conv/fused_clip": fused_conv((1, 3, 6, 6), (4, 3, 1, 1), activation="Clip", activation_params=[-0.5, 0.75]),
+    "conv/fused_hard_sigmoid": fused_conv((1, 3, 6, 6), (4, 3, 1, 1), activation="HardSigmoid", activation_params=[0.3, 0.4]),
+    "conv/fused_sum": fused_conv((1, 3, 6, 6), (4, 3, 3, 3), z=(1, 4, 4, 4), activation="Relu"),
     "conv/one": conv((2, 1, 1, 4), (1, 1, 1, 1)),
     "pool/max": onnx_op("GlobalMaxPool", [("x", floats(2, 3, 4, 5))]),
     "pool/average": onnx_op("GlobalAveragePool", [("x", floats(2, 3, 4, 5))]),
