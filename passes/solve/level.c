@@ -16,6 +16,7 @@
 #define SPLIT_ENTRIES ((uint64_t)1 << 25)
 #define DEPTH_MAX 8
 #define FIRST_WORK 4000000
+#define FIRST_NODES 16 /* up to so many the exact road is the shortest */
 #define LARGE_DEPTH_MAX 40
 
 ap_status ap_level_too_large(ap_solver *s)
@@ -271,7 +272,7 @@ static ap_status solve_block(ap_solver *s, const ap_kernel *k, int64_t cutoff, i
     bool mip = s->opt->mip && ap_mip_size(s->arena, k) <= MIP_VARIABLES;
     if (!closed(&b) && large && !exact)
         AP_TRY(run_large(&b, INT64_MAX, !mip, &done));
-    else if (!closed(&b) && large && !s->small && k->nrows > 0)
+    else if (!closed(&b) && large && !s->small && k->nrows > 0 && k->p.nnodes > FIRST_NODES)
         AP_TRY(run_large(&b, first_share(s), false, &done));
     if (!closed(&b) && !done && !(large && !exact)) {
         if (s->opt->eliminate)
