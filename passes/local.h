@@ -44,6 +44,7 @@ typedef struct ap_low_value {
     uint32_t item; /* that computes it, AP_NONE for arguments, symbols and sources */
     uint32_t nuses, first_use;
     uint32_t channels; /* factors that lie innermost (local_layout.c); 0: in order */
+    bool torn, tidy;   /* early only (local_room.c): wanted in several orders; in its own buffer, in a known one */
     bool placed;
     bool owned;  /* alone in a fresh buffer */
     bool direct; /* computed straight into the place of a function result, by one of the ranks along `replicated` */
@@ -125,6 +126,7 @@ typedef struct ap_low {
     uint32_t stamp;
     bool in_parts;   /* operands of concat are computed in their part of the result */
     uint32_t nparts; /* that are */
+    bool early;      /* before planning or with reshards: a reshard is its operand, extents are logical ones */
 } ap_low;
 
 /* ---- local.c ---- */

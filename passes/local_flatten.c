@@ -155,6 +155,10 @@ static ap_status add_node(walk *w, ap_node id)
 {
     ap_low *low = w->low;
     const ap_node_info *n = ap_node_at(low->m, id);
+    if (low->early && ap_op_get(n->op)->planned) {
+        make_same(low, n->out[0], n->in[0]);
+        return AP_OK;
+    }
     if (ap_op_is_pointwise(n->op)) {
         if (!factors_agree(low, n))
             return ap_low_bug(low, n->loc, "pointwise operands do not have the factors of the result");
@@ -249,7 +253,9 @@ static ap_status measure_values(ap_low *low, ap_block b)
         for (uint32_t k = 0; k < n->nin + n->nout; k++) {
             ap_value v = k < n->nin ? n->in[k] : n->out[k - n->nin];
             low->value[v].nfactors = ap_value_shape(low->m, v)->nfactors;
-            if (!ap_low_extents(low, ap_value_type(low->m, v), low->value[v].extent, low->value[v].count))
+            if (low->early)
+                memcpy(low->value[v].extent, ap_value_shape(low->m, v)->logical, sizeof low->value[v].extent);
+            else if (!ap_low_extents(low, ap_value_type(low->m, v), low->value[v].extent, low->value[v].count))
                 return ap_low_bug(low, n->loc, "the devices do not divide a size of this node");
         }
         if (n->body != AP_NONE)

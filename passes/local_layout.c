@@ -36,13 +36,28 @@ static uint32_t mask_of(const ap_low *low, ap_value v)
     return mask;
 }
 
+/* Before planning, the split decides whose word is the first: then nobody knows. */
+static bool contradict(const ap_low *low, const ap_low_value *lv, ap_low_value *root, uint32_t mask)
+{
+    uint32_t own = 0;
+    for (int f = 0; f < root->nfactors; f++) {
+        if (mask >> lv->map[f] & 1)
+            own |= 1u << f;
+    }
+    if (!low->early || root->torn || own == root->channels)
+        return false;
+    return root->torn = true;
+}
+
 /* The first word is the last one. */
 static bool set_mask(ap_low *low, ap_value v, uint32_t mask)
 {
     const ap_low_value *lv = &low->value[v];
     ap_low_value *root = &low->value[lv->root];
-    if (!mask || root->channels || root->source != AP_LOW_MEMORY)
+    if (!mask || root->source != AP_LOW_MEMORY)
         return false;
+    if (root->channels)
+        return contradict(low, lv, root, mask);
     for (int f = 0; f < root->nfactors; f++) {
         if (mask >> lv->map[f] & 1)
             root->channels |= 1u << f;
@@ -76,10 +91,24 @@ static uint32_t carried(const ap_shape_info *from, uint32_t mask, const ap_shape
     return r;
 }
 
+/* What is torn tears what it is joined to. */
+static bool tear(ap_low *low, ap_value a, ap_value b)
+{
+    ap_low_value *ra = &low->value[ap_low_root(low, a)], *rb = &low->value[ap_low_root(low, b)];
+    if (ra->torn == rb->torn)
+        return false;
+    return ra->torn = rb->torn = true;
+}
+
 static bool join(ap_low *low, ap_value a, ap_value b)
 {
     const ap_shape_info *as = ap_value_shape(low->m, a), *bs = ap_value_shape(low->m, b);
     uint32_t mask = mask_of(low, a);
+    if (low->early) {
+        bool changed = set_mask(low, b, carried(as, mask, bs));
+        changed = set_mask(low, a, carried(bs, mask_of(low, b), as)) || changed;
+        return tear(low, a, b) || changed;
+    }
     return mask ? set_mask(low, b, carried(as, mask, bs)) : set_mask(low, a, carried(bs, mask_of(low, b), as));
 }
 
@@ -109,6 +138,8 @@ static bool spread(ap_low *low, const ap_low_item *it)
     case AP_LOW_MASK:
     case AP_LOW_EXCHANGE:
         return join(low, n->in[0], n->out[0]);
+    case AP_LOW_PART: /* a shard of a value lies as the value does */
+        return ap_op_get(n->op)->lower == AP_LOWER_STEP && join(low, n->in[0], n->out[0]);
     default:
         return false;
     }

@@ -9,12 +9,14 @@
 #include "passes/inner.h"
 #include "passes/plan.h"
 #include "passes/reshard.h"
+#include "passes/room.h"
 
 typedef struct account {
     ap_ctx *ctx;
     ap_module *m;
     const ap_cluster *c;
     ap_resharder *resharder;
+    ap_rooms rooms;
     const ap_block_info *block;
     ap_value *buffer;   /* per value: the value that owns its buffer; AP_NONE: none to count */
     int64_t *bytes;     /* per value: of the buffer it owns */
@@ -115,6 +117,41 @@ static ap_status price_body(account *a, uint32_t at, ap_node n)
     return AP_OK;
 }
 
+/* What the node would have to copy if the operand is read as a slice, itself or by a view of it. */
+static int64_t sliced_bytes(const account *a, ap_node n, uint32_t slot)
+{
+    ap_value v = ap_node_at(a->m, n)->in[slot];
+    for (bool direct = true; ap_value_at(a->m, v)->kind == AP_VALUE_RESULT; direct = false) {
+        const ap_node_info *def = ap_node_at(a->m, ap_value_at(a->m, v)->def);
+        ap_value from = def->nin ? def->in[0] : AP_NONE;
+        if (ap_op_get(def->op)->planned) {
+            if (a->buffer[v] != a->buffer[from])
+                return 0;
+            ap_sharding to = ap_type_get(a->ctx, ap_value_type(a->m, v)).sharding;
+            ap_sharding was = ap_type_get(a->ctx, ap_value_type(a->m, from)).sharding;
+            return direct ? ap_room_slice_bytes(&a->rooms, a->m, n, slot, was, to)
+                          : buffer_bytes(a, ap_node_at(a->m, n)->in[slot]);
+        }
+        if (ap_op_get(def->op)->lower != AP_LOWER_VIEW)
+            return 0;
+        v = from;
+    }
+    return 0;
+}
+
+/* Copies that a convolution and what follows it may ask for. */
+static void price_room(account *a, uint32_t at, ap_node n, const ap_strategy *s)
+{
+    if (!a->rooms.room)
+        return;
+    int64_t bytes = ap_room_bytes(&a->rooms, a->m, n, s);
+    for (uint32_t i = 0; i < ap_node_at(a->m, n)->nin && i < 32; i++) {
+        if (a->rooms.slots[n] >> i & 1)
+            bytes = ap_sat_add(bytes, sliced_bytes(a, n, i));
+    }
+    a->transient[at] = ap_sat_add(a->transient[at], bytes);
+}
+
 static ap_status price_node(account *a, uint32_t at, ap_node n)
 {
     const ap_node_info *node = ap_node_at(a->m, n);
@@ -133,6 +170,7 @@ static ap_status price_node(account *a, uint32_t at, ap_node n)
     count_split(a, n);
     if (node->body != AP_NONE)
         AP_TRY(price_body(a, at, n));
+    price_room(a, at, n, &s);
     for (uint32_t j = 0; j < node->nout; j++) {
         ap_value r = node->out[j];
         a->buffer[r] = op->shares_buffer ? a->buffer[node->in[0]] : r;
@@ -207,6 +245,7 @@ ap_status ap_plan_evaluate(ap_ctx *ctx, ap_module *m, const ap_cluster *c, ap_pl
 {
     *out = (ap_plan_result){.proof = "none"};
     account a = open_account(ctx, m, c, out);
+    AP_TRY(ap_rooms_find(ctx, m, &a.rooms));
     for (uint32_t s = 0; s < m->symbols.len; s++)
         if (m->symbols.at[s].kind != AP_SYMBOL_KIND_COUNT)
             add_symbol(&a, m->symbols.at[s].value);

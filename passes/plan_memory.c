@@ -150,6 +150,12 @@ static uint32_t latest_end(const ap_planning *p, const ap_plan_holder *h, uint32
     return end;
 }
 
+/* A slice that convolutions read may have to be copied for them. */
+static int64_t sliced(const ap_planning *p, ap_value v, int64_t bytes)
+{
+    return p->rooms.tidy && p->rooms.tidy[v] ? bytes : 0;
+}
+
 /* Results as made, until they are kept (or as long as that, where kept is a slice of made); and what the reshard to
  * kept takes. */
 static void demand_made(ap_planning *p, uint32_t edge)
@@ -172,7 +178,7 @@ static void demand_made(ap_planning *p, uint32_t edge)
                 continue;
             const ap_reshard_path *path = e->path[e->kinds.of[i] * h->n + l];
             now[il] = made[i] + (path->view ? 0 : path->transient) - h->bytes[l];
-            after[il] = (path->view ? made[i] : path->held) - h->bytes[l];
+            after[il] = (path->view ? made[i] + sliced(p, h->value, h->bytes[l]) : path->held) - h->bytes[l];
         }
     }
     add_demand(p, s->var, point_execute(p, e->step), at, made);
@@ -198,6 +204,8 @@ static void demand_copy(ap_planning *p, uint32_t edge, uint32_t slot, const uint
     const ap_node_info *node = ap_node_at(p->m, s->node);
     uint32_t at = point_operand(p, e->step, slot), n = s->n * h->n;
     int64_t *now = AP_NEW_ARRAY(p->arena, int64_t, n), *after = AP_NEW_ARRAY(p->arena, int64_t, n);
+    int64_t *executing = AP_NEW_ARRAY(p->arena, int64_t, n);
+    const ap_plan_holder *result = s->view ? &p->holders.at[p->holder_of[node->out[0]]] : NULL;
     for (uint32_t l = 0; l < h->n; l++)
         for (uint32_t i = 0; i < s->n; i++) {
             const ap_sharding *want = s->strategy[i].operand;
@@ -209,9 +217,14 @@ static void demand_copy(ap_planning *p, uint32_t edge, uint32_t slot, const uint
             const ap_reshard_path *path = read_path(p, e, slot, l, i);
             now[l * s->n + i] = path->transient;
             after[l * s->n + i] = path->held;
+            if (path->view && s->view)
+                after[l * s->n + i] = sliced(p, result->value, result->bytes[i]);
+            else if (path->view)
+                executing[l * s->n + i] = ap_room_slice_bytes(&p->rooms, p->m, s->node, slot, h->kept[l], want[slot]);
         }
     add_pair_demand(p, edge, at, at + 1, now);
     add_until(p, 0, edge, n, at + 1, end, after);
+    add_pair_demand(p, edge, point_execute(p, e->step), point_execute(p, e->step) + 1, executing);
 }
 
 /* Does the execution of this strategy still read the kept buffer? */

@@ -84,9 +84,19 @@ static void price_inner(ap_planning *p, ap_plan_step *s, uint32_t strategy)
         return;
     if (!s->inner_bytes)
         s->inner_bytes = AP_NEW_ARRAY(p->arena, int64_t, s->n);
-    s->inner_bytes[strategy] = price.bytes;
+    s->inner_bytes[strategy] = ap_sat_add(s->inner_bytes[strategy], price.bytes);
     int64_t launches = ap_sat_mul(body.ninner, p->opt->cluster.launch_ps);
     s->cost[strategy] = ap_sat_add(s->cost[strategy], ap_sat_add(launches, price.communication_ps));
+}
+
+/* Copies that a convolution may ask for, whatever its operands are read from. */
+static void find_room(ap_planning *p, ap_plan_step *s, uint32_t strategy)
+{
+    int64_t bytes = ap_room_bytes(&p->rooms, p->m, s->node, &s->strategy[strategy]);
+    if (bytes && !s->inner_bytes)
+        s->inner_bytes = AP_NEW_ARRAY(p->arena, int64_t, s->n);
+    if (bytes)
+        s->inner_bytes[strategy] = bytes;
 }
 
 /* Variables in text order: symbols, arguments, then each node followed by its results. */
@@ -102,6 +112,7 @@ static void add_variables(ap_planning *p)
             s->cost = AP_NEW_ARRAY(p->arena, int64_t, s->n);
             for (uint32_t i = 0; i < s->n; i++) {
                 s->cost[i] = ap_cost_node(&p->opt->cluster, p->m, s->node, &s->strategy[i]);
+                find_room(p, s, i);
                 price_inner(p, s, i);
             }
             s->var = add_var(p, s->n, s->cost);
@@ -279,6 +290,7 @@ ap_status ap_planning_build(ap_ctx *ctx, ap_arena *arena, ap_module *m, ap_mesh 
     *out = (ap_planning){.ctx = ctx, .arena = arena, .m = m, .opt = opt, .mesh = mesh};
     out->block = m->funcs.at[out->func].body;
     out->resharder = ap_resharder_create(arena, m, &opt->cluster);
+    AP_TRY(ap_rooms_find(ctx, m, &out->rooms));
     AP_TRY(ap_planning_list(out));
     ap_planning_price(out);
     ap_planning_demand(out);

@@ -19,6 +19,7 @@
 #include "ir/op.h"
 #include "passes/plan.h"
 #include "passes/reshard.h"
+#include "passes/room.h"
 #include "passes/solve/problem.h"
 
 /* The different shardings of one operand or result over a step's strategies. */
@@ -37,7 +38,8 @@ typedef struct ap_plan_step {
     ap_assign *assign; /* per strategy */
     ap_strategy *strategy;
     int64_t *cost;
-    int64_t *inner_bytes; /* per strategy: what a composite that is cut holds while it runs; NULL: nothing */
+    int64_t *inner_bytes; /* per strategy: held while it runs, of a composite that is cut and copies that a
+                           * convolution may ask for; NULL: nothing */
     uint32_t first_point; /* of its operands; execution at first_point + nin */
 } ap_plan_step;
 
@@ -80,6 +82,7 @@ typedef struct ap_planning {
     ap_func func;
     ap_block block;
     ap_resharder *resharder;
+    ap_rooms rooms;
     uint32_t *holder_of; /* per value: index into holders, AP_NONE */
     uint32_t npoints;
     uint32_t nstrategies;           /* of steps */
