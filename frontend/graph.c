@@ -7,7 +7,9 @@
 #include <string.h>
 
 #define MAX_CALL_DEPTH 100
-#define MAX_NODES (1u << 24) /* functions that call functions can multiply without end */
+/* Functions that call functions can multiply without end: a few lines stand for 2^40 calls. */
+#define MAX_CALLS (1u << 17)
+#define MAX_NODES (1u << 24)
 
 enum { SCOPE_MAIN = 0, SCOPE_NODE_NAMES = UINT32_MAX }; /* the latter counts uses of a node name */
 
@@ -201,6 +203,8 @@ static ap_status expand_call(builder *b, const ap_onnx_node *call, const Onnx__F
     int depth = call->frame ? call->frame->depth + 1 : 1;
     if (depth > MAX_CALL_DEPTH)
         return ap_error(ctx, call->loc, "functions call each other more than %d deep", MAX_CALL_DEPTH);
+    if (b->nscopes >= MAX_CALLS)
+        return ap_error(ctx, call->loc, "the model makes more than %u calls of functions", MAX_CALLS);
     if (call->nin > f->n_input || call->nout > f->n_output)
         return ap_error(ctx, call->loc, "the function takes %zu inputs and gives %zu outputs", f->n_input, f->n_output);
     ap_onnx_frame *frame = AP_NEW(&ctx->scratch, ap_onnx_frame);

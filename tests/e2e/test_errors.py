@@ -126,3 +126,14 @@ def test_force_replaces(autopar, tmp_path):
     (tmp_path / "out" / "stale").write_text("old")
     autopar("compile", path, "-o", tmp_path / "out", "--emit-only", "--force")
     assert not (tmp_path / "out" / "stale").exists()
+
+
+def test_functions_that_multiply(autopar, tmp_path):
+    """Forty functions, each of which calls the next one twice: 2^40 calls in a file of a few kilobytes."""
+    own = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    call = lambda i, a, b: helper.make_node(f"f{i}", [a], [b], f"n{b}", domain="own")
+    functions = [helper.make_function("own", f"f{i}", ["a"], ["b"], [call(i + 1, "a", "t"), call(i + 1, "t", "b")], own) for i in range(40)]
+    functions.append(helper.make_function("own", "f40", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], own))
+    graph = helper.make_graph([call(0, "x", "y")], "g", [value("x", [4])], [value("y", [4])])
+    m = helper.make_model(graph, opset_imports=own, ir_version=8, functions=functions)
+    compile_fails(autopar, tmp_path, save(tmp_path, m), "m.onnx", "more than 131072 calls of functions")
