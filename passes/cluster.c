@@ -126,7 +126,7 @@ void ap_cluster_local(int32_t devices, ap_cluster *out)
                         .vector_flops_per_second = 8 * GIGA,
                         .memory_bytes_per_second = 8 * GIGA,
                         .memory_bytes = LOCAL_MEMORY / (devices > 0 ? devices : 1),
-                        .launch_ps = MICROSECOND,
+                        .launch_ps = MICROSECOND / 10,
                         .inside = {3 * MICROSECOND, 5 * GIGA},
                         .between = {3 * MICROSECOND, 5 * GIGA}};
     out->flops_per_second[AP_F32] = 85 * GIGA;
