@@ -95,8 +95,9 @@ ap_status ap_emit_header(const ap_emit *e)
     print_ports(e, &t, "Outputs", p->outputs.len, p->outputs.at);
     ap_text_addf(&t,
                  " * %d device%s, each with %" PRId64 " bytes of arena (%" PRId64 " are live at one time) and %" PRId64
-                 " of parameters.\n */\n",
-                 p->nranks, p->nranks == 1 ? "" : "s", p->arena_bytes, p->live_bytes, p->param_bytes);
+                 " of parameters; libraries prepare %" PRId64 " more.\n */\n",
+                 p->nranks, p->nranks == 1 ? "" : "s", p->arena_bytes, p->live_bytes, ap_local_kept_bytes(p),
+                 p->param_bytes - ap_local_kept_bytes(p));
     print_template(e, &t, "#ifndef @_H\n#define @_H\n\n");
     print_template(e, &t, declarations);
     ap_text_addf(&t, "enum { %s_DEVICES = %d, %s_INPUTS = %u, %s_OUTPUTS = %u };\n", e->opt->name, p->nranks,

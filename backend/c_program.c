@@ -19,6 +19,7 @@ static const char *const exchange_constant[AP_EXCHANGE_KIND_COUNT] = {
 static const char *const store_constant[AP_STORE_COUNT] = {
     [AP_STORE_PLAIN] = "APRT_PLAIN",
     [AP_STORE_PANELS] = "APRT_PANELS",
+    [AP_STORE_PREPARED] = "APRT_PREPARED",
 };
 static const char *const fold_constant[AP_PARTIAL_COUNT] = {
     [AP_PARTIAL_SUM] = "APRT_FOLD_SUM",
@@ -232,6 +233,12 @@ static uint32_t conv_slot(const ap_emit *e, const ap_instr *in)
     return n;
 }
 
+/* Weights that are there only while slots are prepared. */
+static bool is_prepared(const ap_emit *e, const ap_ref *w)
+{
+    return w->space == AP_SPACE_PARAM && e->p->params.at[w->index].store.kind == AP_STORE_PREPARED;
+}
+
 static void print_conv_call(const ap_emit *e, ap_text *t, const ap_instr *in, uint32_t slot)
 {
     const ap_kernel *k = &e->p->kernels.at[in->kernel];
@@ -241,7 +248,10 @@ static void print_conv_call(const ap_emit *e, ap_text *t, const ap_instr *in, ui
     ap_text_addf(t, "if ((status = aprt_conv_run(d, %u", slot);
     for (uint32_t i = 0; i < 3; i++) {
         ap_text_add(t, ", ");
-        print_ref(e, t, &in->ref[i], type);
+        if (i == 1 && is_prepared(e, &in->ref[i]))
+            ap_text_add(t, "NULL");
+        else
+            print_ref(e, t, &in->ref[i], type);
     }
     ap_text_add(t, in->nrefs > 3 ? ", (const void *const[]){" : ", NULL");
     for (uint32_t i = 3; i < in->nrefs; i++) {
@@ -291,6 +301,13 @@ static void print_axes_used(const ap_emit *e, ap_text *t, bool (*is_used)(const 
     }
 }
 
+static void print_fetch(const ap_emit *e, ap_text *t, uint32_t param)
+{
+    ap_text_addf(t, "    if ((status = aprt_param_fetch(d, %u /* ", param);
+    ap_emit_comment(t, ap_name_str(e->ctx, e->p->params.at[param].port.name), false);
+    ap_text_add(t, " */, &w)) != APRT_OK)\n        return status;\n");
+}
+
 /* What is done once, when parameters are loaded: convolutions get their slots. */
 static void print_prepare(const ap_emit *e, ap_text *t)
 {
@@ -300,19 +317,28 @@ static void print_prepare(const ap_emit *e, ap_text *t)
                    "static int prepare(aprt_device *d)\n{\n");
     print_axes_used(e, t, conv_uses_axis);
     ap_text_add(t, "    int status;\n");
+    if (ap_local_kept_bytes(e->p) < e->p->param_bytes)
+        ap_text_add(t, "    const void *w;\n");
     for (uint32_t i = 0; i < e->p->instrs.len; i++) {
         const ap_instr *in = &e->p->instrs.at[i];
         if (in->kind != AP_INSTR_CALL || e->p->kernels.at[in->kernel].kind != AP_KERNEL_CONV)
             continue;
         const ap_kernel *k = &e->p->kernels.at[in->kernel];
-        ap_text_addf(t, "    d->at = %u;\n    if ((status = aprt_conv_prepare(d, %u, &%s_k_%s, (const int64_t[]){", i,
-                     conv_slot(e, in), e->opt->name, ap_name_str(e->ctx, k->name));
+        bool prepared = is_prepared(e, &in->ref[1]);
+        ap_text_addf(t, "    d->at = %u;\n", i);
+        if (prepared)
+            print_fetch(e, t, in->ref[1].index);
+        ap_text_addf(t, "    if ((status = aprt_conv_prepare(d, %u, &%s_k_%s, (const int64_t[]){", conv_slot(e, in),
+                     e->opt->name, ap_name_str(e->ctx, k->name));
         print_conv_turns(e, t, in);
         ap_text_add(t, "}, ");
-        if (in->ref[1].space == AP_SPACE_PARAM)
+        if (prepared)
+            ap_text_add(t, "w");
+        else if (in->ref[1].space == AP_SPACE_PARAM)
             print_ref(e, t, &in->ref[1], ap_dtype_c(k->conv.dtype));
         else
             ap_text_add(t, "NULL");
+        ap_text_addf(t, ", %" PRId64, prepared ? e->p->params.at[in->ref[1].index].bytes : 0);
         ap_text_add(t, ")) != APRT_OK)\n        return status;\n");
     }
     ap_text_add(t, "    return APRT_OK;\n}\n");
@@ -436,7 +462,7 @@ static void print_program(const ap_emit *e, ap_text *t)
     print_list(t, p->naxes, stride);
     ap_text_addf(
         t, ",\n    .arena_bytes = %" PRId64 ",\n    .param_bytes = %" PRId64 ",\n    .scratch_bytes = %" PRId64 ",\n",
-        p->arena_bytes, p->param_bytes, e->scratch_bytes);
+        p->arena_bytes, ap_local_kept_bytes(p), e->scratch_bytes);
     ap_text_addf(
         t, "    .ninputs = %u,\n    .noutputs = %u,\n    .nparams = %u,\n    .ngroups = %u,\n    .ninstrs = %u,\n",
         p->inputs.len, p->outputs.len, p->params.len, p->groups.len, p->instrs.len);

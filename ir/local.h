@@ -261,8 +261,10 @@ typedef struct ap_port {
  *   PANELS  the last factors of the box are a matrix of k x n, for kernels that read it as B of a product. It lies in
  *           panels of columns, each k rows of the panel's width, the last one as wide as what is left. The width is
  *           the choice of whoever runs the program, so only such kernels read it, from its beginning (or that of a
- *           matrix). The evaluator takes one panel, which is the box. */
-typedef enum ap_store_kind { AP_STORE_PLAIN, AP_STORE_PANELS, AP_STORE_COUNT } ap_store_kind;
+ *           matrix). The evaluator takes one panel, which is the box.
+ *   PREPARED  the box, but only while the program is opened: the convolutions that read it, as their weights and from
+ *           its beginning, keep what they need. It lies behind all parameters that stay. */
+typedef enum ap_store_kind { AP_STORE_PLAIN, AP_STORE_PANELS, AP_STORE_PREPARED, AP_STORE_COUNT } ap_store_kind;
 
 typedef struct ap_store {
     ap_store_kind kind;
@@ -344,6 +346,9 @@ ap_status ap_local_parse(ap_ctx *ctx, const char *name, const char *text, size_t
 /* Bounds of every place and loop (a kernel never leaves its buffer), sections in order, alignments, groups that
  * partition the ranks. */
 ap_status ap_local_verify(const ap_local *p);
+/* Bytes of the parameter space that stay when the program is open: those before the parameters that are prepared. */
+int64_t ap_local_kept_bytes(const ap_local *p);
+
 /* All ranks in lockstep, instruction by instruction; whole logical inputs and outputs as in ap_eval_func. */
 ap_status ap_local_eval(const ap_local *p, ap_arena *arena, const ap_tensor *inputs, ap_tensor *outputs);
 

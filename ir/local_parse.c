@@ -194,6 +194,8 @@ static ap_status parse_param(local_parser *lp)
         AP_TRY(parse_exact_list(l, "extents", 2, kn));
         w.store = (ap_store){AP_STORE_PANELS, kn[0], kn[1]};
     }
+    if (ap_lex_accept_word(l, "prepared"))
+        w.store.kind = AP_STORE_PREPARED;
     if (ap_lex_accept_word(l, "data")) {
         AP_TRY(ap_parse_data_in_parens(l, &raw));
         AP_TRY(ap_parse_data_finish(l, &raw, w.port.dtype, port_count(&w.port), &w.data));

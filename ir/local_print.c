@@ -106,6 +106,8 @@ static void print_param(const ap_local *p, uint32_t i, ap_text *out)
     ap_text_addf(out, " at %" PRId64 " bytes %" PRId64, w->byte_offset, w->bytes);
     if (w->store.kind == AP_STORE_PANELS)
         ap_text_addf(out, " panels [%" PRId64 ",%" PRId64 "]", w->store.k, w->store.n);
+    if (w->store.kind == AP_STORE_PREPARED)
+        ap_text_add(out, " prepared");
     if (w->data.kind != AP_DATA_NONE) {
         ap_text_add(out, " ");
         ap_print_data_in_parens(p->ctx, &w->data, out);

@@ -269,6 +269,30 @@ static bool moves_as_one(const ap_instr *in, const ap_kernel *k)
     return true;
 }
 
+int64_t ap_local_kept_bytes(const ap_local *p)
+{
+    int64_t kept = p->param_bytes;
+    for (uint32_t i = 0; i < p->params.len; i++) {
+        if (p->params.at[i].store.kind == AP_STORE_PREPARED && p->params.at[i].byte_offset < kept)
+            kept = p->params.at[i].byte_offset;
+    }
+    return kept;
+}
+
+/* A parameter that is prepared is read as the weights of convolutions, from its beginning. */
+static bool prepared_match(const ap_local *p, const ap_instr *in, const ap_kernel *k)
+{
+    for (uint32_t i = 0; i < in->nrefs; i++) {
+        const ap_ref *r = &in->ref[i];
+        if (r->space != AP_SPACE_PARAM || r->index >= p->params.len ||
+            p->params.at[r->index].store.kind != AP_STORE_PREPARED)
+            continue;
+        if (!k || k->kind != AP_KERNEL_CONV || i != 1 || !affine_is_plain(&r->offset) || r->offset.base != 0)
+            return false;
+    }
+    return true;
+}
+
 /* A parameter in panels is read as B of products that take panels of its size, and these read nothing else. */
 static bool panels_match(const ap_local *p, const ap_instr *in, const ap_kernel *k)
 {
@@ -307,6 +331,10 @@ static void check_call(verifier *v, const ap_instr *in)
     }
     if (!panels_match(p, in, k)) {
         complain(v, "a parameter in panels is no operand for this kernel, or another one is none");
+        return;
+    }
+    if (!prepared_match(p, in, k)) {
+        complain(v, "a parameter that is prepared is there for the weights of a convolution only, from its beginning");
         return;
     }
     for (uint32_t i = 0; i < in->nints; i++)
@@ -466,8 +494,8 @@ static void check_exchange(verifier *v, const ap_instr *in)
         complain(v, "a count is of no dimension or over no axis");
         return;
     }
-    if (!panels_match(v->p, in, NULL)) {
-        complain(v, "it reads a parameter that is stored in panels");
+    if (!panels_match(v->p, in, NULL) || !prepared_match(v->p, in, NULL)) {
+        complain(v, "it reads a parameter that is stored in panels or prepared");
         return;
     }
     int32_t size = v->p->groups.at[x->group].size;
@@ -563,7 +591,7 @@ static bool store_fits(const ap_local_param *w)
     const int64_t want[2] = {w->store.n, w->store.k};
     int f = w->nfactors;
     if (w->store.kind != AP_STORE_PANELS)
-        return w->store.kind == AP_STORE_PLAIN;
+        return w->store.kind == AP_STORE_PLAIN || w->store.kind == AP_STORE_PREPARED;
     for (int i = 0; i < 2; i++) {
         int64_t have = 1;
         while (f > 0 && have != want[i])
@@ -618,6 +646,8 @@ static void check_param(verifier *v, uint32_t id)
         end > p->param_bytes)
         complain(v, "it lies at byte %" PRId64 ", which is no multiple of %d or too far in %" PRId64 " bytes",
                  w->byte_offset, AP_LOCAL_ALIGN, p->param_bytes);
+    if (w->store.kind != AP_STORE_PREPARED && w->byte_offset >= ap_local_kept_bytes(p) && w->bytes)
+        complain(v, "it lies behind parameters that are not kept");
     for (uint32_t i = 0; i < id; i++) {
         const ap_local_param *o = &p->params.at[i];
         if (w->byte_offset < ap_sat_add(o->byte_offset, o->bytes) && o->byte_offset < ap_sat_add(w->byte_offset, bytes))

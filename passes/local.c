@@ -278,6 +278,7 @@ static ap_status lower(ap_ctx *ctx, ap_module *m, const char *name, bool in_part
     ap_low_find_followers(low);
     AP_TRY(emit_all(low));
     AP_TRY(ap_low_panels(low));
+    ap_low_prepared(low);
     return ap_low_assign_arena(low);
 }
 

@@ -297,6 +297,8 @@ const char *ap_low_about(ap_low *low, const ap_low_item *it);
 /* ---- local_panels.c ---- */
 /* Parameters as the products that read them want them; all instructions are there. */
 ap_status ap_low_panels(ap_low *low);
+/* ---- local_prepared.c: weights of convolutions ---- */
+void ap_low_prepared(ap_low *low);
 
 /* ---- local_arena.c ---- */
 /* Lifetimes, offsets, and the final refs. */

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 /* Raised when tables or functions change their meaning; aprt_open refuses a program made for another one. */
-#define APRT_ABI 3u
+#define APRT_ABI 4u
 
 /* All that this file declares is seen outside of a shared library; the rest of the runtime is hidden. */
 #pragma GCC visibility push(default)
@@ -344,8 +344,9 @@ typedef struct aprt_port {
  *
  *   PLAIN   the box, row-major
  *   PANELS  the last dimensions of the box are a matrix of k x n, for products. It lies in panels of columns, each k
- * rows of the panel's width, the last one as wide as what is left. The width is the runtime's own. */
-typedef enum aprt_store { APRT_PLAIN, APRT_PANELS } aprt_store;
+ * rows of the panel's width, the last one as wide as what is left. The width is the runtime's own.
+ *   PREPARED  the box, for those who ask for it while slots are prepared; it is not kept */
+typedef enum aprt_store { APRT_PLAIN, APRT_PANELS, APRT_PREPARED } aprt_store;
 
 /* A rank's part of a parameter: a box of the logical tensor (in elements), kept compactly at byte_offset. What its
  * counts leave out is not there, and its place stays as it is. */
@@ -491,6 +492,8 @@ static inline void aprt_at(aprt_device *d, uint32_t instruction)
 int aprt_fail_index(aprt_device *d);
 /* The same for any failure; the runtime says where. */
 int aprt_fail_call(aprt_device *d, int status, const char *text);
+/* While slots are prepared: this rank's part of a parameter, until the next one is fetched. */
+int aprt_param_fetch(aprt_device *d, uint32_t index, const void **out);
 /* Collective over the group of d->rank. Anything but APRT_OK must be returned by the device function. */
 int aprt_exchange_run(aprt_device *d, const aprt_exchange *x, const void *src, void *dst);
 
@@ -578,8 +581,10 @@ typedef struct aprt_conv {
 } aprt_conv;
 
 /* Fills a slot, when parameters are loaded. `w`: weights that never change, which are put into the order of the
- * processor's instructions once; NULL: that is done in every run. */
-int aprt_conv_prepare(aprt_device *d, uint32_t slot, const aprt_conv *conv, const int64_t turns[4], const void *w);
+ * processor's instructions once; NULL: that is done in every run. `passing`: 0, or how many bytes of weights there are
+ * that are gone when it runs, with NULL for `w`. */
+int aprt_conv_prepare(aprt_device *d, uint32_t slot, const aprt_conv *conv, const int64_t turns[4], const void *w,
+                      int64_t passing);
 int aprt_conv_run(aprt_device *d, uint32_t slot, const void *x, const void *w, void *y, const void *const *operand);
 void aprt_conv_release(aprt_device *d);
 

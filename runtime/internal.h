@@ -100,6 +100,9 @@ typedef struct aprt_worker {
     aprt_failure why;
     pthread_t thread;
     bool started;
+    /* while slots are prepared: where tensors are, and the one fetched last */
+    struct aprt_weights *weights;
+    char *fetched;
 } aprt_worker;
 
 struct aprt_instance {

@@ -113,6 +113,47 @@ static int allocate(aprt_worker *w, int64_t bytes, const char *what, char **out)
                        (long long)bytes);
 }
 
+static void find_coordinate(const aprt_program *p, int32_t rank, int64_t *coordinate)
+{
+    for (int32_t a = 0; a < p->naxes; a++)
+        coordinate[a] = rank / p->axis_stride[a] % p->axis_size[a];
+}
+
+int aprt_param_fetch(aprt_device *d, uint32_t index, const void **out)
+{
+    aprt_worker *w = &d->instance->worker[d->rank];
+    aprt_param here = d->instance->program->param[index];
+    int64_t coordinate[APRT_MAX_AXES] = {0};
+    find_coordinate(d->instance->program, d->rank, coordinate);
+    free(w->fetched);
+    w->fetched = NULL;
+    here.byte_offset = 0;
+    int status = allocate(w, here.bytes, "a parameter", &w->fetched);
+    if (status != APRT_OK)
+        return status;
+    if (here.ncounts)
+        memset(w->fetched, 0, (size_t)here.bytes);
+    *out = w->fetched;
+    return aprt_weights_load(w->weights, &here, index, coordinate, w->fetched, here.bytes, &w->why);
+}
+
+static int prepare_slots(aprt_worker *w, aprt_weights *from)
+{
+    aprt_device *d = &w->device;
+    const aprt_program *p = d->instance->program;
+    d->slot = calloc(p->nslots + 1u, sizeof *d->slot);
+    if (!d->slot)
+        return fail_device(w, APRT_ERR_ENV, "rank %d: out of memory", d->rank);
+    d->nslots = p->nslots;
+    d->at = p->ninstrs;
+    w->weights = from;
+    int status = p->prepare(d);
+    free(w->fetched);
+    w->fetched = NULL;
+    w->weights = NULL;
+    return status;
+}
+
 static int load_job(aprt_worker *w)
 {
     aprt_device *d = &w->device;
@@ -123,22 +164,17 @@ static int load_job(aprt_worker *w)
         status = allocate(w, p->param_bytes, "parameters", &d->param);
     if (status == APRT_OK)
         status = allocate(w, p->scratch_bytes, "scratch", &d->scratch);
-    for (int32_t a = 0; a < p->naxes; a++)
-        coordinate[a] = d->rank / p->axis_stride[a] % p->axis_size[a];
+    find_coordinate(p, d->rank, coordinate);
     aprt_weights *mine = NULL;
     if (status == APRT_OK && p->nparams)
         status = aprt_weights_enter(d->instance->weights, d->rank, p->nranks, &mine, &w->why);
     for (uint32_t i = 0; i < p->nparams && status == APRT_OK && !atomic_load(&d->instance->aborted); i++)
-        status = aprt_weights_load(mine, &p->param[i], i, coordinate, d->param, p->param_bytes, &w->why);
+        if (p->param[i].store != APRT_PREPARED)
+            status = aprt_weights_load(mine, &p->param[i], i, coordinate, d->param, p->param_bytes, &w->why);
+    if (status == APRT_OK && p->prepare)
+        status = prepare_slots(w, mine);
     aprt_weights_leave(d->instance->weights, mine);
-    if (status != APRT_OK || !p->prepare)
-        return status;
-    d->slot = calloc(p->nslots + 1u, sizeof *d->slot);
-    if (!d->slot)
-        return fail_device(w, APRT_ERR_ENV, "rank %d: out of memory", d->rank);
-    d->nslots = p->nslots;
-    d->at = p->ninstrs;
-    return p->prepare(d);
+    return status;
 }
 
 static int check_program(const aprt_program *p, aprt_failure *why)

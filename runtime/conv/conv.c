@@ -39,6 +39,7 @@ typedef struct slot {
     int32_t fused;              /* steps that the primitive does */
     bool fixed;                 /* the weights do not change */
     float *plain_w;             /* [g,m,c,...] without gaps, when they do */
+    void *own_w;                /* for plain loops, when the weights are gone after preparing */
     char *w;
     dnnl_memory_t plain_memory, w_memory, x_memory, y_memory, scratch_memory;
     dnnl_primitive_t reorder;
@@ -549,7 +550,20 @@ static dnnl_status_t prepare(aprt_device *d, slot *s, const void *w)
     return st;
 }
 
-int aprt_conv_prepare(aprt_device *d, uint32_t index, const aprt_conv *conv, const int64_t turns[4], const void *w)
+/* Plain loops read weights as they were. */
+static int keep_plain(aprt_device *d, slot *s, const void *w, int64_t bytes)
+{
+    if (s->nothing || s->primitive || bytes <= 0)
+        return APRT_OK;
+    s->own_w = allocate((size_t)bytes);
+    if (!s->own_w)
+        return aprt_fail_call(d, APRT_ERR_ENV, "out of memory");
+    memcpy(s->own_w, w, (size_t)bytes);
+    return APRT_OK;
+}
+
+int aprt_conv_prepare(aprt_device *d, uint32_t index, const aprt_conv *conv, const int64_t turns[4], const void *w,
+                      int64_t passing)
 {
     slot *s = d->slot[index] = calloc(1, sizeof *s);
     if (!s)
@@ -560,12 +574,14 @@ int aprt_conv_prepare(aprt_device *d, uint32_t index, const aprt_conv *conv, con
         s->turns[i] = turns[i];
     for (int32_t i = 0; i < conv->nspatial; i++)
         s->nothing = s->nothing || conv->dim[i].out < 1;
-    if (s->nothing || !library_takes(s))
-        return APRT_OK;
-    int threads = enter();
-    dnnl_status_t st = prepare(d, s, w);
-    leave(threads);
-    return st == dnnl_success ? APRT_OK : fail(d, st);
+    if (!s->nothing && library_takes(s)) {
+        int threads = enter();
+        dnnl_status_t st = prepare(d, s, w);
+        leave(threads);
+        if (st != dnnl_success)
+            return fail(d, st);
+    }
+    return keep_plain(d, s, w, passing);
 }
 
 static dnnl_status_t run(shared *sh, slot *s, const void *x, const void *w, void *y, const void *const *operand)
@@ -590,7 +606,7 @@ int aprt_conv_run(aprt_device *d, uint32_t index, const void *x, const void *w, 
     if (s->nothing)
         return APRT_OK;
     if (!s->primitive) {
-        aprt_conv_plain(s->c, s->turns, x, w, y, operand);
+        aprt_conv_plain(s->c, s->turns, x, s->own_w ? s->own_w : w, y, operand);
         return APRT_OK;
     }
     int threads = enter();
@@ -619,6 +635,7 @@ static void free_slot(slot *s)
     if (s->primitive)
         dnnl_primitive_destroy(s->primitive);
     free(s->w);
+    free(s->own_w);
     free(s);
 }
 

@@ -211,19 +211,25 @@ static float *as_f32(const double *x, int64_t n)
     return f;
 }
 
+enum { CHANGING, FIXED, PASSING };
+
 /* Opens, runs twice, closes. Behind its turns x holds zeros for channels, weights hold NaN. */
-static float *run(const problem *p, int fixed)
+static float *run(const problem *p, int weights)
 {
     aprt_device d = {.nslots = 2, .slot = calloc(2, sizeof(void *))};
     float *x = as_f32(p->x, p->nx), *w = as_f32(p->w, p->nw), *y = as_f32(p->y, p->ny), *v = as_f32(p->v, p->nv);
     const void *operand[APRT_MAX_CONV_STEPS];
     for (int i = 0; i < APRT_MAX_CONV_STEPS; i++)
         operand[i] = v + (i < p->nv_used ? i : 0) * p->ny;
-    assert_int_equal(aprt_conv_prepare(&d, 0, &p->c, p->turns, fixed ? w : NULL), APRT_OK);
+    assert_int_equal(aprt_conv_prepare(&d, 0, &p->c, p->turns, weights ? w : NULL,
+                                       weights == PASSING ? p->nw * (int64_t)sizeof *w : 0),
+                     APRT_OK);
+    for (int64_t i = 0; i < p->nw && weights == PASSING; i++)
+        w[i] = NAN;
     for (int i = 0; i < 2; i++) {
         for (int64_t k = 0; k < p->ny; k++)
             y[k] = (float)p->y[k];
-        assert_int_equal(aprt_conv_run(&d, 0, x, w, y, operand), APRT_OK);
+        assert_int_equal(aprt_conv_run(&d, 0, x, weights == PASSING ? NULL : w, y, operand), APRT_OK);
     }
     aprt_conv_release(&d);
     free(d.slot);
@@ -240,7 +246,7 @@ static void test_random(void **state)
     for (int i = 0; i < 600; i++) {
         problem p;
         draw_problem(&p, &seed, i % 4 == 3);
-        float *y = run(&p, i % 3 != 0);
+        float *y = run(&p, i % 3);
         compare(&p, y);
         free(y);
         free_problem(&p);
@@ -253,8 +259,8 @@ static void test_random(void **state)
         T x[2] = {X(3), X(4)}, w[2] = {X(2), X(1)}, y[1] = {X(1)};                                                     \
         aprt_device d = {.nslots = 2, .slot = calloc(2, sizeof(void *))};                                              \
         aprt_conv c = {.dtype = NAME, .n = 1, .g = 1, .m = 1, .c = 2, .x = {0, 0, 1}, .w = {0, 0, 1}};                 \
-        assert_int_equal(aprt_conv_prepare(&d, 0, &c, (const int64_t[]){1, 1, 1, 2}, w), APRT_OK);                     \
-        assert_int_equal(aprt_conv_run(&d, 0, x, w, y, NULL), APRT_OK);                                                \
+        assert_int_equal(aprt_conv_prepare(&d, 0, &c, (const int64_t[]){1, 1, 1, 2}, w, sizeof w), APRT_OK);           \
+        assert_int_equal(aprt_conv_run(&d, 0, x, NULL, y, NULL), APRT_OK);                                             \
         assert_true(READ(y[0]) == 10);                                                                                 \
         aprt_conv_release(&d);                                                                                         \
         free(d.slot);                                                                                                  \
