@@ -195,8 +195,8 @@ static dnnl_status_t vector_desc(const aprt_conv *c, int nd, dnnl_memory_desc_t 
 }
 
 /* A post-operation. Steps by limits in a row are one clip, because oneDNN 2.6 keeps the constants of one clip only: a
- * second one in the list would read the first one's. Its linear function is left alone for the same reason, and because
- * it is wrong where channels do not fill a vector; a number is a vector of channels here. */
+ * second one in the list would read the first one's. Its linear function is left alone for the same reason: a number is
+ * a vector of channels here. */
 typedef enum post_kind { POST_CLIP, POST_SUM, POST_BINARY } post_kind;
 typedef struct post {
     post_kind kind;
