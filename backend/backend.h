@@ -4,6 +4,8 @@
 
 #include "ir/local.h"
 
+enum { AP_PROGRAM_MAX_DEVICES = 256 }; /* as the runtime has it: APRT_MAX_RANKS */
+
 /* Where a program finds its parameters (backend/weights.c). */
 typedef enum ap_weights_form { AP_WEIGHTS_COPY, AP_WEIGHTS_REFERENCE, AP_WEIGHTS_SLICED } ap_weights_form;
 

@@ -8,8 +8,10 @@
 #include "ir/pointwise.h"
 
 #include <autopar_rt.h>
+#include <dirent.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct comparison {
@@ -67,6 +69,42 @@ static void compare(ap_ctx *ctx, const aprt_tensor *a, const aprt_tensor *b, dou
     out->ok = out->wrong == 0;
 }
 
+/* ---- the data set ---- */
+
+/* The I of PREFIX_I.pb, or -1. */
+static int64_t index_in(const char *file, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    int64_t v = 0;
+    if (strncmp(file, prefix, n) != 0)
+        return -1;
+    const char *s = file + n;
+    size_t digits = strspn(s, "0123456789");
+    if (digits == 0 || digits > 9 || strcmp(s + digits, ".pb") != 0)
+        return -1;
+    for (size_t i = 0; i < digits; i++)
+        v = 10 * v + (s[i] - '0');
+    return v;
+}
+
+/* A file that nobody would look at hides a mistake: the model has fewer inputs or outputs than the set. The least is
+ * named, as the order of a folder is its own. */
+static ap_status nothing_beyond(ap_ctx *ctx, const ap_options *opt, const char *prefix, const char *what, uint32_t n)
+{
+    DIR *dir = opendir(opt->data);
+    int64_t least = INT64_MAX;
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        int64_t i = index_in(e->d_name, prefix);
+        least = i >= n && i < least ? i : least;
+    }
+    if (dir)
+        closedir(dir);
+    if (least == INT64_MAX)
+        return AP_OK;
+    return ap_error(ctx, 0, "%s/%s%lld.pb: the model has %u %s%s", opt->data, prefix, (long long)least, n, what,
+                    n == 1 ? "" : "s");
+}
+
 /* ---- running ---- */
 
 static ap_status run_model(ap_ctx *ctx, const ap_options *opt, const ap_module *m, const char *out_dir)
@@ -89,8 +127,9 @@ static ap_status run_model(ap_ctx *ctx, const ap_options *opt, const ap_module *
     AP_TRY(ap_process_run(ctx, argv.at, true, &code));
     if (code == 0)
         return AP_OK;
-    return ap_fail(ctx, code > 4 && code != AP_ERR_BUG ? AP_ERR_ENV : (ap_status)code, 0, "%s ended with code %d",
-                   argv.at[0], code);
+    if (code > 4 && code != AP_ERR_BUG)
+        return ap_fail(ctx, AP_ERR_ENV, 0, "%s ended with code %d", argv.at[0], code);
+    return (ap_status)code; /* the program has told why */
 }
 
 static ap_status compare_all(ap_ctx *ctx, const ap_options *opt, const ap_module *m, const char *dir, double rtol,
@@ -172,7 +211,13 @@ ap_status ap_cmd_check(ap_ctx *ctx, const ap_options *opt)
     if (opt->atol)
         AP_TRY(ap_option_seconds(ctx, "atol", opt->atol, &atol));
     ap_plan_file plan;
+    struct stat st;
+    if (stat(opt->subject, &st) == 0 && !S_ISDIR(st.st_mode))
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "check: %s is no folder; `autopar compile MODEL.onnx -o DIR` makes one",
+                       opt->subject);
     AP_TRY(ap_plan_file_read(ctx, opt->subject, &plan));
+    AP_TRY(nothing_beyond(ctx, opt, "input_", "input", plan.m->funcs.at[0].narguments));
+    AP_TRY(nothing_beyond(ctx, opt, "output_", "output", plan.m->funcs.at[0].nresults));
     uint32_t n = plan.m->funcs.at[0].nresults;
     comparison *c = AP_NEW_ARRAY(&ctx->arena, comparison, n);
     const char *dir = NULL;

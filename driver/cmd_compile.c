@@ -9,6 +9,7 @@
 #include "ir/base/file.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -64,6 +65,17 @@ static ap_status write_plan(ap_ctx *ctx, ap_job *job, const char *dir)
     return write_text(ctx, dir, "plan.txt", text);
 }
 
+/* A plan for a machine that is not this one is carried out here all the same, so that its results can be seen. */
+static void note_cluster(const ap_job *job)
+{
+    const ap_cluster *c = &job->planning.cluster;
+    if (strcmp(c->name, "local") != 0)
+        fprintf(stderr,
+                "autopar: note: planned for %s; the program runs its %lld device(s) as threads of this machine, and "
+                "predicted times are those of %s\n",
+                c->name, (long long)c->hosts * c->devices_per_host, c->name);
+}
+
 ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir)
 {
     const char *name, *include = NULL, *lib = NULL, *slash = strrchr(job->opt->subject, '/');
@@ -80,6 +92,8 @@ ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir)
     ap_backend_options options = {.dir = dir, .name = name, .header = header};
     AP_TRY(weights_form(ctx, job->opt, &options.weights));
     AP_TRY(ap_backend_c_emit(ctx, local, &options));
+    if (!job->opt->quiet)
+        note_cluster(job);
     if (job->opt->emit_only)
         return AP_OK;
     return ap_backend_c_build(ctx, dir, name,
@@ -114,6 +128,33 @@ static ap_status move_into_place(ap_ctx *ctx, const char *part, const char *dir,
     return replace ? ap_dir_remove(ctx, old) : AP_OK;
 }
 
+static bool is_empty_dir(const char *path)
+{
+    DIR *d = opendir(path);
+    int n = 0;
+    while (d && readdir(d))
+        n++;
+    if (d)
+        closedir(d);
+    return d && n <= 2; /* "." and ".." */
+}
+
+/* Only what we made may be replaced: a folder of something else is lost for good. */
+static ap_status check_existing(ap_ctx *ctx, const ap_options *opt, const char *dir, bool *out_exists)
+{
+    struct stat st;
+    *out_exists = lstat(dir, &st) == 0;
+    if (!*out_exists)
+        return AP_OK;
+    if (!S_ISDIR(st.st_mode))
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "%s: exists and is no folder", dir);
+    bool ours = is_empty_dir(dir) || ap_plan_file_is_in(ctx, dir);
+    if (opt->force && ours)
+        return AP_OK;
+    return ap_fail(ctx, AP_ERR_USAGE, 0, "%s: exists%s", dir,
+                   ours ? " (--force replaces it)" : " and was not made by autopar, so it is not replaced");
+}
+
 /* Without trailing slashes; "." and ".." name no folder that we could make. */
 static ap_status output_dir(ap_ctx *ctx, const ap_options *opt, const char **out)
 {
@@ -134,11 +175,8 @@ ap_status ap_cmd_compile(ap_ctx *ctx, const ap_options *opt)
     const char *dir = NULL;
     AP_TRY(output_dir(ctx, opt, &dir));
     AP_TRY(ap_compile_options(ctx, opt));
-    struct stat st;
-    bool exists = lstat(dir, &st) == 0;
-    if (exists && (!opt->force || !S_ISDIR(st.st_mode)))
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "%s: exists%s", dir,
-                       S_ISDIR(st.st_mode) ? " (--force replaces it)" : " and is no folder");
+    bool exists;
+    AP_TRY(check_existing(ctx, opt, dir, &exists));
     const char *part = ap_name_str(ctx, ap_name_format(ctx, "%s.part%ld", dir, (long)getpid()));
     const char *old = ap_name_str(ctx, ap_name_format(ctx, "%s.old%ld", dir, (long)getpid()));
     bool worker;

@@ -99,11 +99,30 @@ static ap_status check_values(ap_ctx *ctx, const ap_options *opt)
     return opt->repeat ? ap_option_int(ctx, "repeat", opt->repeat, 1, 1000000, &n) : AP_OK;
 }
 
+/* The program of a folder is there already: what would have made it otherwise has nothing to say. */
+static ap_status is_compiled(ap_ctx *ctx, const ap_options *opt)
+{
+    AP_TRY(ap_plan_is_given(ctx, opt));
+    const char *const decided[] = {opt->plan, opt->shapes_from, opt->batch,   opt->batch_dim,
+                                   opt->name, opt->target,      opt->codegen, opt->march};
+    bool any = opt->dim.item.len > 0 || opt->check_passes;
+    for (size_t i = 0; i < sizeof decided / sizeof *decided; i++)
+        any = any || decided[i];
+    if (any)
+        return ap_fail(ctx, AP_ERR_USAGE, 0,
+                       "%s is compiled: no --plan, --dim, --batch, --batch-dim, --shapes-from, --name, --target, "
+                       "--codegen, --march, --check-passes beside it",
+                       opt->subject);
+    return AP_OK;
+}
+
 ap_status ap_cmd_run(ap_ctx *ctx, const ap_options *opt)
 {
     AP_TRY(check_values(ctx, opt));
     struct stat st;
-    if (stat(opt->subject, &st) == 0 && S_ISDIR(st.st_mode))
+    if (stat(opt->subject, &st) == 0 && S_ISDIR(st.st_mode)) {
+        AP_TRY(is_compiled(ctx, opt));
         return run_dir(ctx, opt, opt->subject);
+    }
     return run_model(ctx, opt);
 }

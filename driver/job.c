@@ -1,6 +1,7 @@
 /* Import, normalise, plan, lower: the road of DESIGN §3 as the commands walk it. */
 #include "driver/job.h"
 
+#include "backend/backend.h"
 #include "driver/plan_file.h"
 #include "frontend/tensor.h"
 #include "ir/base/file.h"
@@ -157,6 +158,18 @@ ap_status ap_plan_is_given(ap_ctx *ctx, const ap_options *opt)
     return AP_OK;
 }
 
+/* A plan may be for more devices than a program can have. */
+static ap_status check_devices(ap_job *job)
+{
+    const ap_cluster *c = &job->planning.cluster;
+    int64_t devices = (int64_t)c->hosts * c->devices_per_host;
+    if ((job->opt->command == AP_CMD_COMPILE || job->opt->command == AP_CMD_RUN) && devices > AP_PROGRAM_MAX_DEVICES)
+        return ap_fail(job->ctx, AP_ERR_USAGE, 0,
+                       "a program has at most %d devices, not %lld (`autopar plan` plans for more)",
+                       AP_PROGRAM_MAX_DEVICES, (long long)devices);
+    return AP_OK;
+}
+
 static ap_status read_planning(ap_job *job)
 {
     ap_ctx *ctx = job->ctx;
@@ -174,6 +187,7 @@ static ap_status read_planning(ap_job *job)
     } else {
         ap_cluster_local((int32_t)devices, &p->cluster);
     }
+    AP_TRY(check_devices(job));
     AP_TRY(read_mesh(ctx, opt->mesh, &p->cluster, &p->mesh));
     if (opt->memory)
         AP_TRY(ap_option_bytes(ctx, "memory", opt->memory, &p->memory));
@@ -310,7 +324,15 @@ static ap_status reevaluate(ap_job *job)
 {
     ap_plan_result again;
     AP_TRY(ap_plan_evaluate(job->ctx, job->m, &job->planning.cluster, &again));
-    if (again.cost_ps != job->result.cost_ps || again.peak_bytes != job->result.peak_bytes)
+    bool same = again.cost_ps == job->result.cost_ps && again.peak_bytes == job->result.peak_bytes;
+    if (!same && job->opt->plan)
+        return ap_error(
+            job->ctx, 0,
+            "%s: its figures do not fit its program: it says %lld ps and %lld bytes, by its shardings it is "
+            "%lld ps and %lld bytes",
+            job->opt->plan, (long long)job->result.cost_ps, (long long)job->result.peak_bytes, (long long)again.cost_ps,
+            (long long)again.peak_bytes);
+    if (!same)
         return ap_fail(job->ctx, AP_ERR_BUG, 0,
                        "the plan was priced at %lld ps and %lld bytes, its types say %lld ps and %lld bytes",
                        (long long)job->result.cost_ps, (long long)job->result.peak_bytes, (long long)again.cost_ps,
@@ -346,7 +368,7 @@ static ap_status use_plan(ap_job *job)
     job->m = f.m;
     job->planning.cluster = f.cluster;
     job->result = f.result;
-    return AP_OK;
+    return check_devices(job);
 }
 
 ap_status ap_job_plan(ap_job *job)

@@ -3,9 +3,11 @@
 
 #include "driver/json.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void print_version(void)
 {
@@ -49,8 +51,18 @@ static ap_status run_guarded(ap_ctx *ctx, int argc, char **argv)
     return s;
 }
 
+/* A standard stream that was closed would be the number of the first file that is opened. What stands in for standard
+ * output cannot be written, so that output does not vanish. */
+static void hold_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) < 0)
+            return;
+}
+
 int main(int argc, char **argv)
 {
+    hold_standard_streams();
     signal(SIGXFSZ, SIG_IGN); /* a file that may grow no further is an error of write like a full disk */
     ap_ctx *ctx = ap_ctx_create();
     if (!ctx) {
@@ -60,7 +72,8 @@ int main(int argc, char **argv)
     ap_status s = run_guarded(ctx, argc, argv);
     ctx->on_oom = NULL;
     ap_json_use(NULL);
-    if (fflush(stdout) != 0 && s == AP_OK) {
+    bool lost = fflush(stdout) != 0 || ferror(stdout); /* the last write may be well when an earlier one was not */
+    if (lost && s == AP_OK) {
         fputs("autopar: cannot write to standard output\n", stderr);
         s = AP_ERR_ENV;
     }

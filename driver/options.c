@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define BIT(c) (1u << AP_CMD_##c)
 #define PLANNING (BIT(COMPILE) | BIT(PLAN) | BIT(RUN) | BIT(DUMP))
@@ -59,7 +60,7 @@ static const struct option_row {
     {"weights", 0, "FORM", TEXT, OPT(weights), BIT(COMPILE),
      "copy into the folder, reference to the model's own files, or sliced: a file per device"},
     {"emit-only", 0, NULL, FLAG, OPT(emit_only), BIT(COMPILE), "write the sources, do not build them"},
-    {"force", 0, NULL, FLAG, OPT(force), BIT(COMPILE), "replace an existing folder"},
+    {"force", 0, NULL, FLAG, OPT(force), BIT(COMPILE), "replace a folder that autopar made"},
     {"check-passes", 0, NULL, FLAG, OPT(check_passes), PLANNING,
      "verify and evaluate the program after every pass (slow)"},
     {"input", 0, "NAME=FILE", LIST, OPT(input), BIT(RUN), "an input: .npy or .pb; may be repeated"},
@@ -215,6 +216,19 @@ static bool find_command(const char *name, ap_command *out)
     return false;
 }
 
+/* Files are replaced without a question, but not the one that is read. */
+static ap_status keep_subject(ap_ctx *ctx, const ap_options *o)
+{
+    const char *const written[] = {o->output, o->dump_problem, o->trace};
+    struct stat subject, st;
+    if (!o->subject || stat(o->subject, &subject) != 0)
+        return AP_OK;
+    for (size_t i = 0; i < sizeof written / sizeof *written; i++)
+        if (written[i] && stat(written[i], &st) == 0 && st.st_dev == subject.st_dev && st.st_ino == subject.st_ino)
+            return ap_fail(ctx, AP_ERR_USAGE, 0, "%s: would be written over %s itself", written[i], o->subject);
+    return AP_OK;
+}
+
 ap_status ap_options_parse(ap_ctx *ctx, int argc, char **argv, ap_options *out)
 {
     memset(out, 0, sizeof *out);
@@ -243,7 +257,7 @@ ap_status ap_options_parse(ap_ctx *ctx, int argc, char **argv, ap_options *out)
     if (!out->subject && *commands[out->command].subject)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "usage: autopar %s %s", commands[out->command].name,
                        commands[out->command].subject);
-    return AP_OK;
+    return keep_subject(ctx, out);
 }
 
 /* ---- values ---- */

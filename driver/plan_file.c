@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define PLAN_SCHEMA 1
 
@@ -178,6 +179,10 @@ static ap_status read_cluster(ap_ctx *ctx, const char *path, const cJSON *o, ap_
     int64_t hosts, devices;
     const char *efficiency, *cost;
     AP_TRY(get_string(ctx, path, o, "name", &c->name));
+    for (const char *s = c->name; *s; s++)
+        if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            return ap_error(ctx, 0, "%s: the name of the cluster holds a line break or another control character",
+                            path);
     AP_TRY(get_string(ctx, path, o, "cost", &cost));
     if (!ap_cost_model_from_str(cost, &c->cost))
         return ap_error(ctx, 0, "%s: the cluster is priced by \"%s\", which is not known", path, cost);
@@ -280,4 +285,22 @@ ap_status ap_plan_file_read(ap_ctx *ctx, const char *path, ap_plan_file *out)
     ap_status s = read_root(ctx, path, root, out);
     cJSON_Delete(root);
     return s;
+}
+
+bool ap_plan_file_is_in(ap_ctx *ctx, const char *dir)
+{
+    const char *path = ap_name_str(ctx, ap_name_format(ctx, "%s/plan.json", dir));
+    const char *text = ap_name_str(ctx, ap_name_format(ctx, "%s/plan.txt", dir));
+    uint32_t told = ctx->diags.len;
+    ap_file f;
+    if (access(text, F_OK) != 0 || access(path, R_OK) != 0 || ap_file_map(ctx, path, &f) != AP_OK) {
+        ctx->diags.len = told; /* the caller says what it makes of that */
+        return false;
+    }
+    cJSON *root = cJSON_ParseWithLength((const char *)f.data, (size_t)f.size);
+    ap_file_unmap(&f);
+    bool ours = cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(root, "schema")) &&
+                cJSON_IsString(cJSON_GetObjectItemCaseSensitive(root, "autopar"));
+    cJSON_Delete(root);
+    return ours;
 }

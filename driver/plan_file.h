@@ -22,6 +22,9 @@ ap_status ap_plan_file_text(ap_job *job, const char **out);
 /* Reads PLAN.json, or DIR/plan.json. */
 ap_status ap_plan_file_read(ap_ctx *ctx, const char *path, ap_plan_file *out);
 
+/* Whether `dir` is what `compile` makes: it has plan.txt and a plan.json, of whatever version. */
+bool ap_plan_file_is_in(ap_ctx *ctx, const char *dir);
+
 /* plan.txt: header, mesh, tensors, nodes, resharding steps, collectives, memory. */
 ap_status ap_plan_report(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const ap_plan_result *r, const char *model,
                          const char *digest, const char **out);

@@ -221,6 +221,9 @@ static ap_status get_text(section *s, const char *key, const char **out)
     AP_TRY(need(s, key, &n));
     if (!is_text(n) || !*scalar(n))
         return wrong(s->r, n, joined(s->r, s->path, key), "is no text");
+    for (const char *c = scalar(n); *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            return wrong(s->r, n, joined(s->r, s->path, key), "holds a line break or another control character");
     *out = ap_arena_strdup(&s->r->ctx->arena, scalar(n));
     return AP_OK;
 }

@@ -1,6 +1,6 @@
 /* Pins: what the user decides for the planner.
  *
- *     # comment
+ *     # comment, also behind a pin
  *     value PATTERN SHARDING        value fc1* @m[-,tp]
  *     value PATTERN forbid AXIS     value h*   forbid dp
  *
@@ -46,6 +46,15 @@ static word trimmed(word rest)
     return rest;
 }
 
+/* Without a comment: `#` with a space before it. */
+static word without_comment(word rest)
+{
+    for (size_t i = 1; i < rest.n; i++)
+        if (rest.s[i] == '#' && (rest.s[i - 1] == ' ' || rest.s[i - 1] == '\t'))
+            rest.n = i;
+    return rest;
+}
+
 static ap_status read_line(ap_ctx *ctx, const char *path, int line, word rest, ap_pin *out, bool *any)
 {
     word kind = next_word(&rest);
@@ -58,7 +67,9 @@ static ap_status read_line(ap_ctx *ctx, const char *path, int line, word rest, a
     if (!is(kind, "value"))
         return ap_fail(ctx, AP_ERR_USAGE, 0,
                        "%s:%d: expected \"value PATTERN SHARDING\" or \"value PATTERN forbid AXIS\"", path, line);
-    word pattern = next_word(&rest), save = rest, what = next_word(&rest);
+    word pattern = next_word(&rest);
+    rest = without_comment(rest);
+    word save = rest, what = next_word(&rest);
     *out = (ap_pin){.pattern = ap_arena_strndup(&ctx->arena, pattern.s, pattern.n), .line = line};
     if (is(what, "forbid")) {
         word axis = next_word(&rest);
@@ -156,54 +167,72 @@ static int uneven_factor(const ap_planning *p, const ap_shape_info *shape, const
     return -1;
 }
 
+static const char *pinned_on(ap_planning *p, int line)
+{
+    return ap_name_str(p->ctx, ap_name_format(p->ctx, "it is pinned otherwise on line %d", line));
+}
+
+/* `by`: per label the line of the pin that took it away, 0 for none. */
 static ap_status pin_sharding(ap_planning *p, const ap_pin *pin, ap_value v, uint32_t n, const ap_sharding *kept,
-                              bool *keep)
+                              bool *keep, const int *by)
 {
     ap_shape shape = ap_type_get(p->ctx, ap_value_type(p->m, v)).shape;
     const ap_shape_info *info = ap_shape_get(p->ctx, shape);
     const char *name = ap_planning_name(p, v);
     ap_sharding s;
+    uint32_t told = p->ctx->diags.len;
     if (ap_sharding_parse(p->m, pin->sharding, shape, &s) != AP_OK) {
         ap_text text;
         ap_text_init(&text, p->arena);
         ap_shape_print(info, &text);
-        return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: \"%s\" is no sharding of \"%s\", whose shape is %s",
-                       p->opt->pin_file, pin->line, pin->sharding, name, ap_text_str(&text));
+        const char *why = p->ctx->diags.at[told].text;
+        p->ctx->diags.len = told; /* one message: the reason is a part of it */
+        return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: \"%s\" is no sharding of \"%s\", whose shape is %s: %s",
+                       p->opt->pin_file, pin->line, pin->sharding, name, ap_text_str(&text), why);
     }
     int uneven = uneven_factor(p, info, ap_sharding_get(p->ctx, s));
     if (uneven >= 0)
         return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: \"%s\" splits a factor of %lld of \"%s\" into unequal parts",
                        p->opt->pin_file, pin->line, pin->sharding, (long long)info->physical[uneven], name);
     bool any = false;
+    int line = 0;
     for (uint32_t l = 0; l < n; l++) {
+        line = kept[l] == s && by[l] ? by[l] : line;
         keep[l] = keep[l] && kept[l] == s;
         any = any || keep[l];
     }
     if (!any)
-        return ap_fail(p->ctx, AP_ERR_USAGE, 0,
-                       "%s:%d: \"%s\" cannot be kept as \"%s\": its node makes no such sharding", p->opt->pin_file,
-                       pin->line, name, pin->sharding);
+        return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: \"%s\" cannot be kept as \"%s\": %s", p->opt->pin_file,
+                       pin->line, name, pin->sharding, line ? pinned_on(p, line) : "its node makes no such sharding");
     return AP_OK;
 }
 
 ap_status ap_pins_filter(ap_planning *p, ap_value v, uint32_t n, const ap_sharding *kept, bool *keep, bool *out_pinned,
                          bool *matched)
 {
+    if (p->opt->npins == 0)
+        return AP_OK;
+    int *by = AP_NEW_ARRAY(p->arena, int, n), last = 0;
+    bool *before = AP_NEW_ARRAY(p->arena, bool, n);
     for (uint32_t i = 0; i < p->opt->npins; i++) {
         const ap_pin *pin = &p->opt->pin[i];
         if (!pin_matches(p, pin, v))
             continue;
         matched[i] = *out_pinned = true;
+        memcpy(before, keep, n * sizeof *keep);
         if (pin->forbid)
             AP_TRY(forbid_axis(p, pin, n, kept, keep));
         else
-            AP_TRY(pin_sharding(p, pin, v, n, kept, keep));
+            AP_TRY(pin_sharding(p, pin, v, n, kept, keep, by));
         uint32_t left = 0;
-        for (uint32_t l = 0; l < n; l++)
+        for (uint32_t l = 0; l < n; l++) {
             left += keep[l];
+            by[l] = before[l] && !keep[l] ? pin->line : by[l];
+        }
         if (left == 0)
-            return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: no sharding is left for \"%s\"", p->opt->pin_file,
-                           pin->line, ap_planning_name(p, v));
+            return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: no sharding is left for \"%s\"%s%s", p->opt->pin_file,
+                           pin->line, ap_planning_name(p, v), last ? ": " : "", last ? pinned_on(p, last) : "");
+        last = pin->line;
     }
     return AP_OK;
 }

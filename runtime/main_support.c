@@ -4,11 +4,14 @@
 #include "internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct request {
     const aprt_program *program;
@@ -349,8 +352,19 @@ static void release(request *r)
     free(r->seconds);
 }
 
+/* A standard stream that was closed must not be the number of a file that is opened, nor swallow what is printed; a
+ * file that may grow no further is an error of write like a full disk. */
+static void hold_standard_streams(void)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) < 0)
+            return;
+}
+
 int aprt_main(int argc, char **argv, const aprt_program *p)
 {
+    hold_standard_streams();
     aprt_failure why = {""};
     request r = {.program = p, .repeat = 1};
     bool help = false;
@@ -372,6 +386,9 @@ int aprt_main(int argc, char **argv, const aprt_program *p)
         if (status == APRT_OK)
             status = run_all(&r, &why);
     }
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (lost && status == APRT_OK)
+        status = aprt_fail(&why, APRT_ERR_ENV, "cannot write to standard output");
     release(&r);
     return status == APRT_OK ? 0 : complain(p->name, status, why.text);
 }

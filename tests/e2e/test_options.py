@@ -231,7 +231,9 @@ def test_interrupt(autopar, tmp_path, sig, moment):
 
 
 def test_interrupt_keeps_the_old_folder(autopar, tmp_path):
-    (tmp_path / "out").mkdir()
+    onnx.save(mlp(batch=4), tmp_path / "m.onnx")
+    autopar("compile", tmp_path / "m.onnx", "-o", tmp_path / "out", "--emit-only")
+    (tmp_path / "m.onnx").unlink()
     (tmp_path / "out" / "mine").write_text("precious")
     p = start(autopar, tmp_path, "compile", tmp_path / "big.onnx", "-o", tmp_path / "out", "--force")
     wait_for(lambda: list(tmp_path.glob("out.part*")), p)
