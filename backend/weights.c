@@ -1,11 +1,13 @@
-/* The weights of a program, in one of three forms (runtime/weights_file.c reads them):
+/* The weights of a program, in one of three forms (runtime/weights_file.c reads them).
  *
- *   copy        weights.safetensors holds the logical tensors of all parameters, streamed from where they lie; names
- * are `param/N`, as in checkpoints reference   weights.json says where the model keeps each tensor; weights.safetensors
- * holds those that lie in no file as they are: repeated numbers, what was computed, typed fields sliced
- * weights.R.safetensors holds what rank R needs and nothing else: of parameter I its box, row-major, as a tensor of one
- * dimension `param/N@I`
- */
+ * copy: weights.safetensors holds the logical tensors of all parameters, streamed from where they lie; names are
+ * `param/N`, as in checkpoints.
+ *
+ * reference: weights.json says where the model keeps each tensor; weights.safetensors holds those that lie in no file
+ * as they are: repeated numbers, what was computed, typed fields.
+ *
+ * sliced: weights.R.safetensors holds what rank R needs and nothing else: of parameter I its box, which begins at
+ * element E of the logical tensor, row-major, as a tensor of one dimension `param/N@I+E`. */
 #include "backend/safetensors.h"
 #include "ir/base/file.h"
 
@@ -237,7 +239,8 @@ static ap_status write_rank(const ap_emit *e, int32_t rank, ap_st_tensor *tensor
         for (int d = 0; d < q->nfactors; d++)
             count = ap_sat_mul(count, extent[d]);
         tensor[i] = (ap_st_tensor){
-            .name = ap_name_str(e->ctx, ap_name_format(e->ctx, "%s@%u", e->weight[i], i)),
+            .name = ap_name_str(
+                e->ctx, ap_name_format(e->ctx, "%s@%u+%" PRId64, e->weight[i], i, ap_affine_at(&q->offset, coords))),
             .dtype = q->port.dtype,
             .rank = 1,
             .dim = {count},

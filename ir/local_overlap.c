@@ -246,10 +246,34 @@ static bool pattern_of(const ap_kernel *k, const int64_t *ints, uint32_t operand
     return true;
 }
 
+/* A running sum reads what the turn before has written: both operands are walked alike, and the place of one is that of
+ * the other one turn earlier of a loop that is not the innermost. Such loops run in order, so this means the same
+ * wherever it runs; the innermost one may be taken several turns at a time. */
+static bool follows_itself(const ap_kernel *k, uint32_t read, uint32_t written, int64_t delta)
+{
+    const ap_nest *n = &k->nest;
+    const ap_kernel_operand *r = &k->operand[read], *w = &k->operand[written];
+    int ordered = n->ninner ? n->nouter : n->nouter - 1;
+    bool one_turn = false;
+    if (k->kind != AP_KERNEL_NEST || r->written || !w->written || r->dtype != w->dtype)
+        return false;
+    for (uint32_t i = 0; i < n->nsops; i++)
+        if ((touches(&n->sop[i], read) && n->sop[i].kind != AP_SOP_LOAD) ||
+            (touches(&n->sop[i], written) && n->sop[i].kind != AP_SOP_STORE))
+            return false;
+    for (int l = 0; l < n->nouter + n->ninner; l++) {
+        if (n->extent[l] > 1 && r->stride[l] != w->stride[l])
+            return false;
+        one_turn = one_turn ||
+                   (l < ordered && n->extent[l] > 1 && delta == -ap_sat_mul(w->stride[l], ap_dtype_bytes(w->dtype)));
+    }
+    return one_turn && is_one_to_one(n->nouter + n->ninner, n->extent, w->stride);
+}
+
 bool ap_local_may_share(const ap_kernel *k, const int64_t *ints, uint32_t written, uint32_t other, int64_t delta)
 {
     pattern a, b;
-    if (delta == 0 && ap_kernel_in_place(k, other, written))
+    if ((delta == 0 && ap_kernel_in_place(k, other, written)) || follows_itself(k, other, written, delta))
         return true;
     if (!pattern_of(k, ints, written, &a) || !pattern_of(k, ints, other, &b))
         return false;

@@ -146,30 +146,37 @@ static void drop_pages(const void *from, int64_t bytes)
         madvise((void *)a, b - a, MADV_DONTNEED);
 }
 
+static int64_t box_start(const aprt_param *p, const int64_t *coordinate)
+{
+    int64_t at = p->offset.base;
+    for (int a = 0; a < APRT_MAX_AXES; a++)
+        at += p->offset.step[a] * coordinate[a];
+    return at;
+}
+
 /* In whole tensors the part is a box; what was cut for one device is the box's elements in order, those that are there.
  */
 static int find_whole(const aprt_weights *w, const aprt_param *p, const int64_t *coordinate, source *out,
                       aprt_failure *why)
 {
     out->entry = aprt_weights_find(w, p->port.name);
-    out->offset = p->offset.base;
-    for (int a = 0; a < APRT_MAX_AXES; a++)
-        out->offset += p->offset.step[a] * coordinate[a];
+    out->offset = box_start(p, coordinate);
     memcpy(out->stride, p->stride, sizeof out->stride);
     if (!out->entry)
         return aprt_fail(why, APRT_ERR_DATA, "%s: tensor \"%.100s\" is missing", aprt_weights_path(w), p->port.name);
     return check_entry(out->entry, p->port.dtype, p->port.rank, p->port.dim, why);
 }
 
-static int find_slice(const aprt_weights *w, const aprt_param *p, uint32_t index, const int64_t *extent, source *out,
-                      aprt_failure *why)
+static int find_slice(const aprt_weights *w, const aprt_param *p, uint32_t index, const int64_t *coordinate,
+                      const int64_t *extent, source *out, aprt_failure *why)
 {
-    size_t size = strlen(p->port.name) + 16;
+    size_t size = strlen(p->port.name) + 48;
     char *name = malloc(size);
     int64_t count = 1;
     if (!name)
         return aprt_fail(why, APRT_ERR_ENV, "out of memory for the name of a tensor");
-    snprintf(name, size, "%s@%u", p->port.name, index);
+    /* the number of the parameter and where the box begins: files of another device or plan have other names */
+    snprintf(name, size, "%s@%u+%lld", p->port.name, index, (long long)box_start(p, coordinate));
     out->entry = aprt_weights_find(w, name);
     out->offset = 0;
     for (int32_t d = p->ndims; d-- > 0;) {
@@ -194,8 +201,8 @@ int aprt_weights_load(const aprt_weights *w, const aprt_param *p, uint32_t index
     aprt_counts_apply(p->ncounts, p->count, coordinate, 0, extent);
     for (int32_t d = 0; d < p->ndims; d++)
         count *= extent[d];
-    int status =
-        aprt_weights_sliced(w) ? find_slice(w, p, index, extent, &from, why) : find_whole(w, p, coordinate, &from, why);
+    int status = aprt_weights_sliced(w) ? find_slice(w, p, index, coordinate, extent, &from, why)
+                                        : find_whole(w, p, coordinate, &from, why);
     if (status != APRT_OK)
         return status;
     if (!box_fits(p, extent, &from, size, param_bytes) || (p->store == APRT_PANELS && !panels_fit(p, count)))

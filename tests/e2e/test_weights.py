@@ -156,3 +156,16 @@ def test_slice_is_missing_or_wrong(autopar, case, tmp_path):
     autopar("compile", case / "m.onnx", "-o", other, "--weights", "sliced", "--devices", 4)
     shutil.copy(other / "weights.safetensors", out / "weights.safetensors")
     assert "parts for 4 devices, the program has 2" in run(autopar, case, out, code=1).stderr
+
+
+def test_slices_of_another_device(autopar, tmp_path):
+    """Files that were exchanged are noticed: names say where the box begins."""
+    m = mlp(batch=1, hidden=64)
+    onnx.save(m, tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", random_inputs(m)["x"])
+    out = tmp_path / "out"
+    autopar("compile", tmp_path / "m.onnx", "-o", out, "--weights", "sliced", "--devices", 2, "--split", "force")
+    run(autopar, tmp_path, out)
+    shutil.copy(out / "weights.0.safetensors", out / "weights.1.safetensors")
+    message = run(autopar, tmp_path, out, code=1).stderr
+    assert "weights.1.safetensors" in message and "missing" in message
