@@ -57,7 +57,7 @@ static ap_value loss_of(ap_legal *l, ap_value logarithms)
     const char *reduction = ap_attr_str(l, "reduction", "mean");
     ap_dtype type = ap_dtype_of(l, logarithms);
     labels t;
-    if (strcmp(reduction, "mean") && strcmp(reduction, "sum") && strcmp(reduction, "none"))
+    if (strcmp(reduction, "mean") != 0 && strcmp(reduction, "sum") != 0 && strcmp(reduction, "none") != 0)
         ap_refuse(l, "reduction \"%.40s\" is not known", reduction);
     if (!read_labels(l, logarithms, &t))
         return AP_NONE;

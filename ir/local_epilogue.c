@@ -39,9 +39,9 @@ const char *ap_local_epilogue_fault(const ap_kernel *k)
     memcpy(operand, k->operand, sizeof operand);
     want.operand = operand;
     ap_local_epilogue_loops(&want);
-    if (memcmp(want.nest.extent, n->extent, n->nouter * sizeof *n->extent) ||
-        memcmp(want.nest.turns, n->turns, n->nouter * sizeof *n->turns) ||
-        memcmp(operand[2].stride, k->operand[2].stride, n->nouter * sizeof *operand[2].stride))
+    if (memcmp(want.nest.extent, n->extent, n->nouter * sizeof *n->extent) != 0 ||
+        memcmp(want.nest.turns, n->turns, n->nouter * sizeof *n->turns) != 0 ||
+        memcmp(operand[2].stride, k->operand[2].stride, n->nouter * sizeof *operand[2].stride) != 0)
         return "what follows the product runs over other loops";
     for (int l = 0; l < g->nloops; l++)
         if (g->sum[l])

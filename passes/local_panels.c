@@ -74,6 +74,16 @@ static bool read_kernel(const ap_local_param *w, const ap_kernel *k, reading *r)
     return add_factors(w, compact, g->k, g->rsb, r) && add_factors(w, compact, g->n, g->csb, r) && is_permutation(w, r);
 }
 
+static bool is_same(const reading *a, const reading *b)
+{
+    if (a->k != b->k || a->n != b->n || a->nloops != b->nloops || a->nfactors != b->nfactors)
+        return false;
+    for (int l = 0; l < a->nloops; l++)
+        if (a->loop_stride[l] != b->loop_stride[l] || a->loop_extent[l] != b->loop_extent[l])
+            return false;
+    return memcmp(a->order, b->order, a->nfactors * sizeof *a->order) == 0;
+}
+
 static bool starts_at_zero(const ap_affine *a)
 {
     static const ap_affine zero;
@@ -94,7 +104,7 @@ static void look_at_call(ap_low *low, const ap_instr *in, reading *all)
                     read_kernel(w, &low->p->kernels.at[in->kernel], &one);
         if (good && !r->used)
             *r = one;
-        r->refused = !good || memcmp(r, &one, sizeof one) != 0;
+        r->refused = !good || !is_same(r, &one);
     }
 }
 

@@ -49,9 +49,6 @@ void rule_composite(const ap_module *m, ap_node n, ap_rule *out);
 
 /* A new letter with the extents of factor f; AP_RULE_NONE (whole) when letters run out. */
 int8_t ap_rule_add_letter(ap_rule *out, ap_letter_kind kind, const ap_shape_info *s, int f);
-
-/* A new letter with the extents of factor f; AP_RULE_NONE (whole) when letters run out. */
-int8_t ap_rule_add_letter(ap_rule *out, ap_letter_kind kind, const ap_shape_info *s, int f);
 /* A linear group, unless the results are booleans, which do not add up. */
 void ap_rule_add_group(const ap_module *m, ap_node n, ap_rule *out, uint32_t mask);
 /* Is it a constant of zeros, however it is cut? A sum of as many as one likes is zero again. */
