@@ -154,6 +154,9 @@ ap_value ap_emit_conv_node(ap_legal *l, ap_value x, ap_value weights)
             share_padding(&w, i, ap_max_i64(0, (count - 1) * w.stride[i] + reach(&w, i) - w.in[i]), pad == PADS_UPPER);
         }
         attr.dim[i] = (ap_conv_dim){w.lo[i], w.hi[i], w.stride[i], w.dilation[i], 1, false};
+        if (!l->status && w.in[i] && w.in[i] + w.lo[i] + w.hi[i] < reach(&w, i))
+            ap_refuse(l, "the kernel reaches over %" PRId64 " elements, %" PRId64 " are there with the padding",
+                      reach(&w, i), w.in[i] + w.lo[i] + w.hi[i]);
     }
     return emit_conv(l, in_groups(l, x, 1, groups), in_groups(l, weights, 0, groups), &attr, f.at[0]);
 }

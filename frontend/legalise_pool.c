@@ -52,6 +52,10 @@ static bool read_windows(ap_legal *l, const ap_dims *x, ap_pool_attr *a)
         *w = (ap_window){kernel[i], stride[i], dilation[i], given ? pads[i] : 0, given ? pads[n + i] : 0};
         if (same)
             pad_same(w, x->at[2 + i], strcmp(fill, "SAME_UPPER") == 0);
+        int64_t reach = (w->kernel - 1) * w->dilation + 1, there = x->at[2 + i] + w->lo + w->hi;
+        if (x->at[2 + i] && there < reach)
+            ap_refuse(l, "the window reaches over %" PRId64 " elements, %" PRId64 " are there with the padding", reach,
+                      there);
     }
     return !l->status;
 }

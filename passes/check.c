@@ -61,6 +61,13 @@ static ap_status draw_parameters(ap_ctx *ctx, ap_module *m, ap_arena *arena, uin
     return AP_OK;
 }
 
+static void clear_integers(ap_check *c)
+{
+    for (uint32_t i = 0; i < c->ninputs; i++)
+        for (int64_t k = 0; k < c->input[i].count && !ap_dtype_is_float(c->input[i].dtype); k++)
+            c->input[i].at[k] = ap_scalar_round(c->input[i].dtype, (ap_scalar){.i = 0});
+}
+
 static ap_status prepare(ap_ctx *ctx, ap_module *m, const ap_tensor *input, ap_check *out)
 {
     const ap_func_info *f = &m->funcs.at[0];
@@ -74,6 +81,12 @@ static ap_status prepare(ap_ctx *ctx, ap_module *m, const ap_tensor *input, ap_c
         ap_type_info t = ap_type_get(ctx, ap_value_type(m, f->argument[i]));
         AP_TRY(draw(ctx, &out->arena, ap_shape_get(ctx, t.shape), t.dtype, &state, &out->input[i]));
     }
+    uint32_t told = ctx->diags.len;
+    ap_status s = ap_eval_func(m, 0, &out->arena, out->input, out->output);
+    if (s != AP_ERR_MODEL || input)
+        return s;
+    ctx->diags.len = told; /* an index into an axis of one element, of which there is no second one */
+    clear_integers(out);
     return ap_eval_func(m, 0, &out->arena, out->input, out->output);
 }
 

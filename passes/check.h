@@ -13,8 +13,8 @@ typedef struct ap_check {
     double tolerance; /* largest |a-b| over the output's scale */
 } ap_check;
 
-/* Draws inputs for the function (floats normal with a fixed seed; integers 0 or 1, so that they can index any table)
- * and evaluates it. `input` may be given by the caller instead (NULL: draw). */
+/* Draws inputs for the function (floats normal with a fixed seed; integers 0 or 1, so that they can index any table;
+ * all 0 where an index may not be 1) and evaluates it. `input` may be given by the caller instead (NULL: draw). */
 ap_status ap_check_init(ap_ctx *ctx, ap_module *m, const ap_tensor *input, ap_check *out);
 void ap_check_deinit(ap_check *c);
 

@@ -137,3 +137,11 @@ def test_functions_that_multiply(autopar, tmp_path):
     graph = helper.make_graph([call(0, "x", "y")], "g", [value("x", [4])], [value("y", [4])])
     m = helper.make_model(graph, opset_imports=own, ir_version=8, functions=functions)
     compile_fails(autopar, tmp_path, save(tmp_path, m), "m.onnx", "more than 131072 calls of functions")
+
+
+@pytest.mark.parametrize("op", ["Conv", "MaxPool", "AveragePool"])
+def test_kernel_larger_than_what_is_there(autopar, tmp_path, op):
+    w = [tensor("w", np.zeros((3, 2, 5, 5), np.float32))] if op == "Conv" else []
+    node = helper.make_node(op, ["x"] + [t.name for t in w], ["y"], "big", kernel_shape=[5, 5], pads=[1, 1, 1, 1])
+    m = model([node], [value("x", [1, 2, 2, 9])], [value("y", [1, len(w) * 3 or 2, 0, 7])], w)
+    compile_fails(autopar, tmp_path, save(tmp_path, m), '"big"', "over 5 elements, 4 are there")

@@ -290,3 +290,11 @@ def test_unwritable(autopar, path, tmp_path):
     with open("/dev/full", "w") as full:
         p = subprocess.run([str(autopar.path), "plan", str(path)], stdout=full, stderr=subprocess.PIPE)
     assert p.returncode == 4
+
+
+def test_check_passes_draws_indices_that_are_there(autopar, tmp_path):
+    """Along an axis of one element the only index is 0."""
+    node = helper.make_node("GatherND", ["x", "i"], ["y"], "pick")
+    m = model([node], [value("x", [1, 3]), value("i", [2, 1], TensorProto.INT64)], [value("y", [2, 3])])
+    onnx.save(m, tmp_path / "m.onnx")
+    autopar("plan", tmp_path / "m.onnx", "--devices", 2, "--check-passes")
