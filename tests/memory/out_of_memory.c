@@ -70,7 +70,9 @@ void *CALLED(realloc)(void *p, size_t size)
 /* Out of memory in our words, or in those of the C library. */
 static bool is_out_of_memory(const char *text)
 {
-    return strstr(text, "out of memory") || strstr(text, "Cannot allocate memory");
+    /* a thread needs memory too, and the system then says that it has no resources for one */
+    return strstr(text, "out of memory") || strstr(text, "Cannot allocate memory") ||
+           strstr(text, "cannot start a thread");
 }
 
 typedef struct setup {
