@@ -9,11 +9,24 @@ int32_t ap_mesh_size(const ap_mesh_info *m)
     return n;
 }
 
-void ap_mesh_coords(const ap_mesh_info *m, int32_t local_rank, int32_t out[AP_MAX_AXES])
+int32_t ap_mesh_ranks(const ap_mesh_info *m)
+{
+    int32_t n = 1;
+    for (int a = m->ntime; a < m->naxes; a++)
+        n *= m->axis_size[a];
+    return n;
+}
+
+int32_t ap_mesh_microbatches(const ap_mesh_info *m)
+{
+    return m->ntime ? m->axis_size[0] : 1;
+}
+
+void ap_mesh_coords(const ap_mesh_info *m, int32_t point, int32_t out[AP_MAX_AXES])
 {
     for (int a = m->naxes - 1; a >= 0; a--) {
-        out[a] = local_rank % m->axis_size[a];
-        local_rank /= m->axis_size[a];
+        out[a] = point % m->axis_size[a];
+        point /= m->axis_size[a];
     }
 }
 

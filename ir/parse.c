@@ -57,13 +57,21 @@ static ap_status parse_mesh(ap_parser *p)
     ap_mesh_info info;
     ap_lex_skip(&p->lex);
     size_t mark = p->lex.mark;
-    AP_TRY(ap_parse_mesh(&p->lex, &info));
+    AP_TRY(ap_parse_mesh(&p->lex, p->microbatches, &info));
     p->lex.mark = mark;
     for (ap_mesh i = 0; i < p->m->meshes.len; i++)
         if (p->m->meshes.at[i].name == info.name)
             return ap_lex_error(&p->lex, "mesh @%s is defined twice", ap_name_str(p->m->ctx, info.name));
     ap_module_add_mesh(p->m, &info);
     return AP_OK;
+}
+
+/* All meshes of a module have the same time. */
+static ap_status parse_time(ap_parser *p)
+{
+    if (p->microbatches || p->m->meshes.len)
+        return ap_lex_error(&p->lex, "time stands once, before the meshes");
+    return ap_parse_time(&p->lex, &p->microbatches);
 }
 
 static ap_status parse_symbol(ap_parser *p, ap_symbol_kind kind)
@@ -161,9 +169,11 @@ static ap_status parse_line(ap_parser *p)
     if (ap_lex_accept_word(&p->lex, "func"))
         return parse_func(p);
     for (int k = 0; k < AP_SYMBOL_KIND_COUNT; k++)
+    if (ap_lex_accept_word(&p->lex, "time"))
+        return parse_time(p);
         if (ap_lex_accept_word(&p->lex, ap_symbol_kind_text[k]))
             return parse_symbol(p, (ap_symbol_kind)k);
-    return ap_lex_error(&p->lex, "expected mesh, param, state, accum or func");
+    return ap_lex_error(&p->lex, "expected mesh, time, param, state, accum or func");
 }
 
 /* `state normal` is the module's state; `state @s` is a symbol. */
@@ -189,6 +199,8 @@ ap_status ap_module_parse(ap_ctx *ctx, const char *name, const char *text, size_
     *out = p.m;
     return AP_OK;
 }
+    if (p.microbatches && p.m->meshes.len == 0)
+        return ap_lex_error(&p.lex, "time without a mesh");
 
 ap_status ap_sharding_parse(ap_module *m, const char *text, ap_shape shape, ap_sharding *out)
 {

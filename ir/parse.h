@@ -7,7 +7,7 @@
 #include "ir/pointwise.h"
 
 #define AP_PARSE_MAX_DEPTH 16        /* bodies inside bodies */
-#define AP_PARSE_MAX_RANKS (1 << 20) /* of one mesh */
+#define AP_PARSE_MAX_RANKS (1 << 20) /* points of one mesh */
 
 /* What a name stands for; one array per sort, indexed by name. */
 typedef enum ap_parse_sort {
@@ -27,6 +27,7 @@ typedef struct ap_parser {
     ap_lex lex;
     ap_module *m;
     ap_func func;
+    int32_t microbatches; /* of the `time` line; 0 before it */
     AP_VEC(uint32_t) id[AP_PARSE_SORT_COUNT]; /* id + 1; 0: unbound */
     AP_VEC(ap_parse_binding) bound;           /* values in scope, to be unbound at the end of their block */
 } ap_parser;
@@ -45,7 +46,9 @@ ap_status ap_parse_shape(ap_lex *l, ap_shape_info *out);
 ap_status ap_parse_sharding(ap_lex *l, const ap_module *m, const ap_shape_info *shape, bool lenient,
                             ap_sharding_info *out);
 ap_status ap_parse_type(ap_lex *l, const ap_module *m, ap_type *out);
-ap_status ap_parse_mesh(ap_lex *l, ap_mesh_info *out); /* after `mesh` */
+ap_status ap_parse_time(ap_lex *l, int32_t *out); /* after `time`: how many microbatches */
+/* After `mesh`. microbatches: of the `time` line before it, 0 without one. */
+ap_status ap_parse_mesh(ap_lex *l, int32_t microbatches, ap_mesh_info *out);
 /* "dp,tp" as a mask over the axes of `mesh`. */
 ap_status ap_parse_axes_mask(ap_lex *l, const ap_mesh_info *mesh, uint8_t *out);
 /* What ap_print_conv_dim writes; "[1:1 stride 2,-]" for an operand of `rank` dimensions. */

@@ -244,17 +244,34 @@ static ap_status parse_mesh_axis(ap_lex *l, ap_mesh_info *out, int64_t *size)
     AP_TRY(ap_lex_expect(l, "="));
     AP_TRY(ap_lex_range(l, "an axis size", 1, AP_PARSE_MAX_RANKS, &n));
     if (*size * n > AP_PARSE_MAX_RANKS)
-        return ap_lex_error(l, "a mesh of more than %d ranks", AP_PARSE_MAX_RANKS);
+        return ap_lex_error(l, "a mesh of more than %d ranks%s", AP_PARSE_MAX_RANKS,
+                            out->ntime ? " times microbatches" : "");
     *size *= n;
     out->axis_name[out->naxes] = name;
     out->axis_size[out->naxes++] = (int32_t)n;
     return AP_OK;
 }
 
-ap_status ap_parse_mesh(ap_lex *l, ap_mesh_info *out)
+ap_status ap_parse_time(ap_lex *l, int32_t *out)
+{
+    int64_t n;
+    AP_TRY(ap_lex_expect_word(l, AP_TIME_AXIS));
+    AP_TRY(ap_lex_expect(l, "="));
+    AP_TRY(ap_lex_range(l, "a number of microbatches", 1, AP_PARSE_MAX_RANKS, &n));
+    *out = (int32_t)n;
+    return AP_OK;
+}
+
+ap_status ap_parse_mesh(ap_lex *l, int32_t microbatches, ap_mesh_info *out)
 {
     int64_t size = 1, first, last;
     *out = (ap_mesh_info){0};
+    if (microbatches) {
+        size = microbatches;
+        out->ntime = 1;
+        out->axis_name[out->naxes] = ap_name_make(l->ctx, AP_TIME_AXIS);
+        out->axis_size[out->naxes++] = microbatches;
+    }
     AP_TRY(ap_lex_expect(l, "@"));
     AP_TRY(ap_lex_name(l, "a mesh name", &out->name, NULL));
     AP_TRY(ap_lex_expect(l, "="));
@@ -269,6 +286,7 @@ ap_status ap_parse_mesh(ap_lex *l, ap_mesh_info *out)
     AP_TRY(ap_lex_range(l, "a rank", 0, INT32_MAX - AP_PARSE_MAX_RANKS, &first));
     AP_TRY(ap_lex_expect(l, ".."));
     AP_TRY(ap_lex_range(l, "a rank", 0, INT32_MAX, &last));
+    size = ap_mesh_ranks(out);
     if (last != first + size - 1)
         return ap_lex_error(l, "the axes make %" PRId64 " ranks, %" PRId64 "..%" PRId64 " are %" PRId64, size, first,
                             last, last - first + 1);

@@ -287,12 +287,12 @@ static void print_mesh(const ap_module *m, const ap_mesh_info *mesh, ap_text *ou
     ap_text_add(out, "mesh @");
     ap_print_name(m->ctx, mesh->name, out);
     ap_text_add(out, " = [");
-    for (int a = 0; a < mesh->naxes; a++) {
-        ap_text_add(out, a ? ", " : "");
+    for (int a = mesh->ntime; a < mesh->naxes; a++) {
+        ap_text_add(out, a > mesh->ntime ? ", " : "");
         ap_print_axis(m->ctx, mesh->axis_name[a], out);
         ap_text_addf(out, "=%" PRId32, mesh->axis_size[a]);
     }
-    int64_t last = (int64_t)mesh->first_rank + ap_mesh_size(mesh) - 1;
+    int64_t last = (int64_t)mesh->first_rank + ap_mesh_ranks(mesh) - 1;
     ap_text_addf(out, "] ranks %" PRId32 "..%" PRId64 "\n", mesh->first_rank, last);
 }
 
@@ -319,6 +319,8 @@ void ap_module_print(const ap_module *m, ap_text *out)
         ap_text_addf(out, "state %s\n", ap_state_text[m->state]);
     for (ap_mesh i = 0; i < m->meshes.len; i++)
         print_mesh(m, &m->meshes.at[i], out);
+    if (m->meshes.len && m->meshes.at[0].ntime)
+        ap_text_addf(out, "time " AP_TIME_AXIS "=%" PRId32 "\n", m->meshes.at[0].axis_size[0]);
     for (ap_symbol i = 0; i < m->symbols.len; i++)
         if (m->symbols.at[i].kind < AP_SYMBOL_KIND_COUNT)
             print_symbol(m, &m->symbols.at[i], out);

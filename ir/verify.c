@@ -114,6 +114,12 @@ static void check_mesh(ap_verifier *v, ap_mesh id)
         ap_verify_error(v, 0, "mesh @%s has %d axes, at most %d are possible", name, mesh->naxes, AP_MAX_AXES);
         return;
     }
+    if (mesh->ntime > 1 ||
+        (mesh->ntime && (mesh->naxes == 0 || mesh->axis_name[0] != ap_name_make(v->m->ctx, AP_TIME_AXIS))))
+        ap_verify_error(v, 0, "mesh @%s: time is its first axis, " AP_TIME_AXIS, name);
+    const ap_mesh_info *first = &v->m->meshes.at[0];
+    if (first->ntime != mesh->ntime || (first->ntime && first->axis_size[0] != mesh->axis_size[0]))
+        ap_verify_error(v, 0, "mesh @%s: all meshes have the same time", name);
     for (int a = 0; a < mesh->naxes; a++) {
         if (!mesh->axis_name[a] || mesh->axis_size[a] < 1)
             ap_verify_error(v, 0, "mesh @%s: axis %d has no name or no size", name, a);

@@ -45,6 +45,8 @@ static const char *sharding_fault(const ap_module *m, ap_type_info t)
                 return "a sharding names no axis of its mesh";
             if (used >> a & 1)
                 return "an axis occurs twice in a sharding";
+            if (i > 0 && ap_mesh_time_mask(mesh) >> a & 1)
+                return "time is not the major axis of a factor";
             used |= (uint8_t)(1u << a);
             parts = ap_sat_mul(parts, mesh->axis_size[a]);
         }
@@ -54,6 +56,8 @@ static const char *sharding_fault(const ap_module *m, ap_type_info t)
     for (int k = 0; k < AP_PARTIAL_COUNT; k++) {
         if (s->partial[k] >> mesh->naxes)
             return "a value is partial over no axis of its mesh";
+        if (s->partial[k] & ap_mesh_time_mask(mesh))
+            return "a value is partial over time";
         if (s->partial[k] & used)
             return "an axis occurs twice in a sharding";
         used |= s->partial[k];
@@ -201,6 +205,19 @@ static void check_step(ap_verifier *v, ap_node n, ap_mesh mesh)
                              ap_op_get(node->op)->name, types_text(m, node));
 }
 
+/* Time stays on its factor: no step moves it, so no change of sharding may. */
+static void check_time_stays(ap_verifier *v, ap_node n, ap_mesh mesh)
+{
+    const ap_module *m = v->m;
+    const ap_node_info *node = ap_node_at(m, n);
+    if (!m->meshes.at[mesh].ntime)
+        return;
+    place p = find_place(ap_sharding_get(m->ctx, ap_type_get(m->ctx, ap_value_type(m, node->in[0])).sharding), 0);
+    place q = find_place(ap_sharding_get(m->ctx, ap_type_get(m->ctx, ap_value_type(m, node->out[0])).sharding), 0);
+    if (p.sort != q.sort || p.index != q.index)
+        ap_verify_node_error(v, n, "%s moves time: %s", ap_op_get(node->op)->name, types_text(m, node));
+}
+
 static void check_node(ap_verifier *v, ap_node n)
 {
     const ap_module *m = v->m;
@@ -213,6 +230,8 @@ static void check_node(ap_verifier *v, ap_node n)
         ap_verify_node_error(v, n, "operands and results are on different meshes: %s", types_text(m, node));
         return;
     }
+    if (op->planned || op->collective || op->step)
+        check_time_stays(v, n, mesh);
     if (op->planned)
         return;
     if (op->collective || op->step) {
@@ -256,14 +275,25 @@ static void check_func_types(ap_verifier *v, const ap_func_info *f)
     }
 }
 
+/* Symbols are there all the time. */
+static void check_symbol_time(ap_verifier *v, const ap_symbol_info *s, const char *name)
+{
+    ap_sharding sharding = ap_type_get(v->m->ctx, ap_value_type(v->m, s->value)).sharding;
+    const ap_sharding_info *info = ap_sharding_get(v->m->ctx, sharding);
+    if (sharding && ap_sharding_split_mask(info) & ap_mesh_time_mask(&v->m->meshes.at[info->mesh]))
+        ap_verify_error(v, 0, "%s: a symbol is split over time", name);
+}
+
 void ap_verify_shardings(ap_verifier *v)
 {
     ap_module *m = v->m;
     for (ap_symbol i = 0; i < m->symbols.len; i++) {
         const ap_symbol_info *s = &m->symbols.at[i];
-        if (s->kind != AP_SYMBOL_KIND_COUNT)
-            check_type(v, ap_value_type(m, s->value), AP_NONE,
-                       ap_name_str(m->ctx, ap_name_format(m->ctx, "@%s", ap_name_str(m->ctx, s->name))));
+        if (s->kind == AP_SYMBOL_KIND_COUNT)
+            continue;
+        const char *name = ap_name_str(m->ctx, ap_name_format(m->ctx, "@%s", ap_name_str(m->ctx, s->name)));
+        if (check_type(v, ap_value_type(m, s->value), AP_NONE, name))
+            check_symbol_time(v, s, name);
     }
     for (ap_func f = 0; f < m->funcs.len; f++) {
         v->func = f;

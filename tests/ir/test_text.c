@@ -152,7 +152,7 @@ static void test_sharding_parse(void **state)
 static const struct {
     const char *text, *error;
 } malformed[] = {
-    {"hello", "test.ap:1:1: expected mesh, param, state, accum or func"},
+    {"hello", "test.ap:1:1: expected mesh, time, param, state, accum or func"},
     {"state\n", "test.ap:2:1: expected a state: one of imported, normal, planned, explicit"},
     {"state odd", "test.ap:1:7: expected a state"},
     {"mesh @m = [dp=2] ranks 0..3", "test.ap:1:27: the axes make 2 ranks, 0..3 are 4"},
@@ -162,6 +162,14 @@ static const struct {
     {"mesh @m = [a=1048576,b=1048576] ranks 0..1", "a mesh of more than 1048576 ranks"},
     {"mesh @m = [a=99999999999999999999] ranks 0..1", "an axis size is too large"},
     {MESH MESH, "test.ap:2:6: mesh @m is defined twice"},
+    {"time mb=2", "test.ap:1:10: time without a mesh"},
+    {"time mb=0\n" MESH, "a number of microbatches is 0, not between 1 and"},
+    {"time dp=2\n" MESH, "expected 'mb'"},
+    {"time mb=2\ntime mb=2\n" MESH, "test.ap:2:1: time stands once, before the meshes"},
+    {MESH "time mb=2\n", "test.ap:2:1: time stands once, before the meshes"},
+    {"time mb=2\nmesh @m = [mb=2] ranks 0..1", "axis 'mb' occurs twice"},
+    {"time mb=2\nmesh @m = [dp=2] ranks 0..3", "the axes make 2 ranks, 0..3 are 4"},
+    {"time mb=1024\nmesh @m = [dp=2048] ranks 0..2047", "a mesh of more than 1048576 ranks times microbatches"},
     {"param w : f32[2]", "test.ap:1:7: expected '@', found 'w'"},
     {"param @12 : f32[2]", "a symbol name of digits only must be quoted"},
     {"param @w : f33[2]", "test.ap:1:12: 'f33' is no element type"},
