@@ -54,8 +54,19 @@ ap_value ap_func_add_argument(ap_module *m, ap_func f, ap_name name, ap_type typ
     if (index)
         memcpy(grown, func->argument, index * sizeof *grown);
     grown[index] = v;
+    bool *slot = AP_NEW_ARRAY(m->arena, bool, index + 1);
+    if (index)
+        memcpy(slot, func->argument_slot, index * sizeof *slot);
     func->argument = grown;
+    func->argument_slot = slot;
     func->narguments = index + 1;
+    return v;
+}
+
+ap_value ap_func_add_slot(ap_module *m, ap_func f, ap_name name, ap_type type)
+{
+    ap_value v = ap_func_add_argument(m, f, name, type);
+    m->funcs.at[f].argument_slot[m->funcs.at[f].narguments - 1] = true;
     return v;
 }
 
@@ -65,6 +76,7 @@ void ap_func_set_results(ap_module *m, ap_func f, uint32_t n, const ap_type *typ
     func->nresults = n;
     func->result = AP_NEW_ARRAY(m->arena, ap_type, n);
     func->result_name = AP_NEW_ARRAY(m->arena, ap_name, n);
+    func->result_slot = AP_NEW_ARRAY(m->arena, bool, n);
     for (uint32_t i = 0; i < n; i++) {
         func->result[i] = types[i];
         func->result_name[i] = names ? names[i] : 0;

@@ -176,13 +176,18 @@ typedef struct ap_block_info {
     ap_func func;
 } ap_block_info;
 
+/* A *slot* is a boundary value of a pipeline (ir/pipeline.h): it lies in device memory, each rank holds its own shard,
+ * compact, and the instruction list moves it. Result `slot "h"` of one stage feeds argument `slot %h` of others. Slots
+ * and outputs of the model are named apart: a value may be both. */
 typedef struct ap_func_info {
     ap_name name;
     ap_block body;
     uint32_t narguments, nresults;
     ap_value *argument;
+    bool *argument_slot;
     ap_type *result;      /* types of the results; equal those of the values returned */
-    ap_name *result_name; /* ONNX output names, or 0 */
+    ap_name *result_name; /* ONNX output names, or 0; a slot has one always */
+    bool *result_slot;
 } ap_func_info;
 
 typedef enum ap_symbol_kind { AP_SYMBOL_PARAM, AP_SYMBOL_STATE, AP_SYMBOL_ACCUM, AP_SYMBOL_KIND_COUNT } ap_symbol_kind;
@@ -237,6 +242,8 @@ ap_symbol ap_module_add_symbol(ap_module *m, ap_symbol_kind kind, ap_name name, 
 ap_mesh ap_module_add_mesh(ap_module *m, const ap_mesh_info *info);
 ap_func ap_module_add_func(ap_module *m, ap_name name);
 ap_value ap_func_add_argument(ap_module *m, ap_func f, ap_name name, ap_type type);
+ap_value ap_func_add_slot(ap_module *m, ap_func f, ap_name name, ap_type type);
+/* No result is a slot until result_slot says so. */
 void ap_func_set_results(ap_module *m, ap_func f, uint32_t n, const ap_type *types, const ap_name *names);
 ap_block ap_module_add_block(ap_module *m, ap_func f, ap_node parent);
 
@@ -263,6 +270,9 @@ uint32_t *ap_module_count_uses(const ap_module *m, ap_arena *arena);
 void ap_module_remove_dead(ap_module *m);
 /* The node `n` once more, for other operands and results: attributes are copied, it stands in no block. No body. */
 ap_node ap_module_copy_node(ap_module *m, ap_node n);
+/* The node `n` of `from`, a module of the same context, with its body, at the end of block `b`. `map` says for every
+ * value of `from` that the node reads what it is in `m`; what it makes is entered there. */
+ap_node ap_module_import_node(ap_module *m, ap_block b, const ap_module *from, ap_node n, ap_value *map);
 /* Deep copy into a new module of the same context (ids may be renumbered densely). */
 ap_module *ap_module_clone(const ap_module *m);
 ap_symbol ap_module_find_symbol(const ap_module *m, const char *name); /* AP_NONE */

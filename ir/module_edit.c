@@ -138,6 +138,37 @@ ap_node ap_module_copy_node(ap_module *m, ap_node n)
     return c;
 }
 
+static void import_body(ap_module *m, ap_node owner, const ap_module *from, ap_block body, ap_value *map)
+{
+    ap_func f = ap_block_at(m, ap_node_at(m, owner)->block)->func;
+    ap_block b = ap_module_add_block(m, f, owner);
+    ap_node_at(m, owner)->body = b;
+    for (uint32_t i = 0; i < ap_block_at(from, body)->nodes.len; i++)
+        ap_module_import_node(m, b, from, ap_block_at(from, body)->nodes.at[i], map);
+}
+
+ap_node ap_module_import_node(ap_module *m, ap_block b, const ap_module *from, ap_node n, ap_value *map)
+{
+    const ap_node_info *old = ap_node_at(from, n);
+    ap_node c = ap_module_add_node(m, old->op, old->nin, old->in, old->nout, old->loc);
+    ap_node_info *node = ap_node_at(m, c);
+    for (uint32_t i = 0; i < node->nin; i++)
+        node->in[i] = map[old->in[i]];
+    for (uint32_t i = 0; i < node->nout; i++) {
+        const ap_value_info *was = ap_value_at(from, old->out[i]);
+        ap_value_info *now = ap_value_at(m, node->out[i]);
+        now->type = was->type;
+        now->name = was->name;
+        map[old->out[i]] = node->out[i];
+    }
+    node->u = old->u;
+    copy_attribute(m->arena, old, node);
+    ap_block_append(m, b, c);
+    if (old->body != AP_NONE)
+        import_body(m, c, from, old->body, map);
+    return c;
+}
+
 ap_module *ap_module_clone(const ap_module *m)
 {
     ap_module *c = ap_module_create(m->ctx);
@@ -168,8 +199,10 @@ ap_module *ap_module_clone(const ap_module *m)
     for (ap_func f = 0; f < c->funcs.len; f++) {
         ap_func_info *func = &c->funcs.at[f];
         func->argument = ap_arena_memdup(a, func->argument, func->narguments * sizeof *func->argument);
+        func->argument_slot = ap_arena_memdup(a, func->argument_slot, func->narguments * sizeof *func->argument_slot);
         func->result = ap_arena_memdup(a, func->result, func->nresults * sizeof *func->result);
         func->result_name = ap_arena_memdup(a, func->result_name, func->nresults * sizeof *func->result_name);
+        func->result_slot = ap_arena_memdup(a, func->result_slot, func->nresults * sizeof *func->result_slot);
     }
     return c;
 }

@@ -99,7 +99,7 @@ static ap_status parse_symbol(ap_parser *p, ap_symbol_kind kind)
     return AP_OK;
 }
 
-/* "(%x: T, ...)" */
+/* "(%x: T, slot %h: T, ...)" */
 static ap_status parse_arguments(ap_parser *p, ap_func f)
 {
     ap_lex *l = &p->lex;
@@ -109,29 +109,32 @@ static ap_status parse_arguments(ap_parser *p, ap_func f)
     do {
         ap_name name;
         ap_type type;
-        bool digits;
+        bool digits, slot = ap_lex_accept_word(l, "slot");
         AP_TRY(ap_lex_expect(l, "%"));
         size_t mark = l->mark;
         AP_TRY(ap_lex_name(l, "a value name", &name, &digits));
         AP_TRY(ap_lex_expect(l, ":"));
         AP_TRY(ap_parse_type(l, p->m, &type));
         ap_value v = ap_func_add_argument(p->m, f, digits ? 0 : name, type);
+        p->m->funcs.at[f].argument_slot[p->m->funcs.at[f].narguments - 1] = slot;
         l->mark = mark;
         AP_TRY(ap_parse_bind(p, digits ? AP_PARSE_NUMBER : AP_PARSE_VALUE, name, v));
     } while (ap_lex_accept(l, ","));
     return ap_lex_expect(l, ")");
 }
 
-/* "-> "y" T, ..." or nothing */
+/* "-> "y" T, slot "h" T, ..." or nothing */
 static ap_status parse_results(ap_parser *p, ap_func f)
 {
     ap_lex *l = &p->lex;
     AP_VEC(ap_type) types = {0};
     AP_VEC(ap_name) names = {0};
+    AP_VEC(bool) slots = {0};
     if (ap_lex_accept(l, "->")) {
         do {
             ap_name name = 0;
             ap_type type;
+            ap_vec_push(&p->m->ctx->arena, &slots, ap_lex_accept_word(l, "slot"));
             if (ap_lex_peek(l) == '"')
                 AP_TRY(ap_lex_quoted_name(l, "a result name", &name));
             AP_TRY(ap_parse_type(l, p->m, &type));
@@ -140,6 +143,8 @@ static ap_status parse_results(ap_parser *p, ap_func f)
         } while (ap_lex_accept(l, ","));
     }
     ap_func_set_results(p->m, f, types.len, types.at, names.at);
+    for (uint32_t i = 0; i < slots.len; i++)
+        p->m->funcs.at[f].result_slot[i] = slots.at[i];
     return AP_OK;
 }
 
@@ -164,13 +169,13 @@ static ap_status parse_func(ap_parser *p)
 
 static ap_status parse_line(ap_parser *p)
 {
+    if (ap_lex_accept_word(&p->lex, "time"))
+        return parse_time(p);
     if (ap_lex_accept_word(&p->lex, "mesh"))
         return parse_mesh(p);
     if (ap_lex_accept_word(&p->lex, "func"))
         return parse_func(p);
     for (int k = 0; k < AP_SYMBOL_KIND_COUNT; k++)
-    if (ap_lex_accept_word(&p->lex, "time"))
-        return parse_time(p);
         if (ap_lex_accept_word(&p->lex, ap_symbol_kind_text[k]))
             return parse_symbol(p, (ap_symbol_kind)k);
     return ap_lex_error(&p->lex, "expected mesh, time, param, state, accum or func");
@@ -194,13 +199,13 @@ ap_status ap_module_parse(ap_ctx *ctx, const char *name, const char *text, size_
     }
     while (!ap_lex_at_end(&p.lex))
         AP_TRY(parse_line(&p));
+    if (p.microbatches && p.m->meshes.len == 0)
+        return ap_lex_error(&p.lex, "time without a mesh");
     if (!stated)
         p.m->state = p.m->meshes.len ? AP_STATE_PLANNED : AP_STATE_IMPORTED;
     *out = p.m;
     return AP_OK;
 }
-    if (p.microbatches && p.m->meshes.len == 0)
-        return ap_lex_error(&p.lex, "time without a mesh");
 
 ap_status ap_sharding_parse(ap_module *m, const char *text, ap_shape shape, ap_sharding *out)
 {

@@ -264,6 +264,7 @@ static void print_func(printer *p, const ap_func_info *f)
     ap_text_add(p->out, "(");
     for (uint32_t i = 0; i < f->narguments; i++) {
         ap_text_add(p->out, i ? ", " : "");
+        ap_text_add(p->out, f->argument_slot && f->argument_slot[i] ? "slot " : "");
         print_value(p, f->argument[i]);
         ap_text_add(p->out, ": ");
         ap_type_print(m, ap_value_type(m, f->argument[i]), p->out);
@@ -271,6 +272,7 @@ static void print_func(printer *p, const ap_func_info *f)
     ap_text_add(p->out, ")");
     for (uint32_t i = 0; i < f->nresults; i++) {
         ap_text_add(p->out, i ? ", " : " -> ");
+        ap_text_add(p->out, f->result_slot && f->result_slot[i] ? "slot " : "");
         if (f->result_name && f->result_name[i]) {
             ap_text_add_quoted(p->out, ap_name_str(m->ctx, f->result_name[i]));
             ap_text_add(p->out, " ");
@@ -317,10 +319,10 @@ void ap_module_print(const ap_module *m, ap_text *out)
     memset(p.number, 0xff, m->values.len * sizeof *p.number);
     if (m->state < AP_STATE_COUNT && m->state != (m->meshes.len ? AP_STATE_PLANNED : AP_STATE_IMPORTED))
         ap_text_addf(out, "state %s\n", ap_state_text[m->state]);
-    for (ap_mesh i = 0; i < m->meshes.len; i++)
-        print_mesh(m, &m->meshes.at[i], out);
     if (m->meshes.len && m->meshes.at[0].ntime)
         ap_text_addf(out, "time " AP_TIME_AXIS "=%" PRId32 "\n", m->meshes.at[0].axis_size[0]);
+    for (ap_mesh i = 0; i < m->meshes.len; i++)
+        print_mesh(m, &m->meshes.at[i], out);
     for (ap_symbol i = 0; i < m->symbols.len; i++)
         if (m->symbols.at[i].kind < AP_SYMBOL_KIND_COUNT)
             print_symbol(m, &m->symbols.at[i], out);

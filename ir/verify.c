@@ -433,6 +433,19 @@ static void check_block(ap_verifier *v, ap_block b, int depth)
     }
 }
 
+/* Names of results: outputs and slots apart. */
+static void check_result_names(ap_verifier *v, const ap_func_info *f)
+{
+    for (uint32_t i = 0; i < f->nresults; i++) {
+        if (f->result_slot[i] && !f->result_name[i])
+            ap_verify_error(v, 0, "@%s: result %" PRIu32 " is a slot without a name", func_name(v), i);
+        for (uint32_t k = 0; k < i && f->result_name[i]; k++)
+            if (f->result_name[k] == f->result_name[i] && f->result_slot[k] == f->result_slot[i])
+                ap_verify_error(v, 0, "@%s: two %s are named \"%s\"", func_name(v),
+                                f->result_slot[i] ? "slots" : "results", ap_name_str(v->m->ctx, f->result_name[i]));
+    }
+}
+
 static void check_func(ap_verifier *v, ap_func id)
 {
     const ap_module *m = v->m;
@@ -454,12 +467,10 @@ static void check_func(ap_verifier *v, ap_func id)
             ap_verify_error(v, 0, "@%s: argument %" PRIu32 " is no value of its own, or has no type", func_name(v), i);
         else
             define(v, f->body, a);
+        if (value && f->argument_slot[i] && !value->name)
+            ap_verify_error(v, 0, "@%s: argument %" PRIu32 " is a slot without a name", func_name(v), i);
     }
-    for (uint32_t i = 0; i < f->nresults; i++)
-        for (uint32_t k = 0; k < i && f->result_name[i]; k++)
-            if (f->result_name[k] == f->result_name[i])
-                ap_verify_error(v, 0, "@%s: two results are named \"%s\"", func_name(v),
-                                ap_name_str(m->ctx, f->result_name[i]));
+    check_result_names(v, f);
     check_block(v, f->body, 0);
     for (uint32_t i = 0; i < f->narguments; i++) {
         ap_name name = f->argument[i] < m->values.len ? ap_value_at(m, f->argument[i])->name : 0;

@@ -1,6 +1,6 @@
 /* Planning: formulas by hand; the problem against an evaluator that knows nothing of it; the optimum against
  * brute force; the numbers before and after. */
-#include "tests/passes/plan_util.h"
+#include "tests/passes/random_module.h"
 
 #include "ir/op.h"
 #include "passes/plan_problem.h"
@@ -13,7 +13,7 @@
 static void collectives_by_hand(void **unused)
 {
     (void)unused;
-    const ap_link l = {.latency_ps = 1000, .bytes_per_second = 1000000000}; /* 1000 ps a byte */
+    const ap_level l = {.latency_ps = 1000, .bytes_per_second = 1000000000}; /* 1000 ps a byte */
     const ap_cluster time = {.name = "any"};
     /* 4 ranks, 4096 bytes: 3 rounds, 3072 bytes over each link */
     assert_int_equal(ap_cost_collective(&time, &l, AP_COLLECTIVE_ALL_GATHER, 4, 4096), 3 * 1000 + 3072 * 1000);
@@ -84,148 +84,12 @@ static void presets(void **unused)
     ap_ctx_release(ctx);
 }
 
-/* ---- random modules ---- */
-
-typedef struct maker {
-    ap_text params, body;
-    uint64_t *state;
-    int nvalues, nparams;
-    int dim[32][2];
-    bool views; /* may it have views? */
-    bool has_view;
-} maker;
-
-static int add_value(maker *k, int r, int c)
-{
-    k->dim[k->nvalues][0] = r;
-    k->dim[k->nvalues][1] = c;
-    return k->nvalues++;
-}
-
-static void make_contract(maker *k, int v)
-{
-    int m = k->dim[v][0], n = draw(k->state, 2) ? 4 : 8, kk = k->dim[v][1];
-    ap_text_addf(&k->params, "param @w%d : f32[%d,%d] data([", k->nparams, kk, n);
-    for (int i = 0; i < kk * n; i++)
-        ap_text_addf(&k->params, "%s%g", i ? "," : "", ((int)draw(k->state, 9) - 4) / 4.0);
-    ap_text_add(&k->params, "])\n");
-    int r = add_value(k, m, n);
-    ap_text_addf(&k->body, "  %%v%d = contract %%v%d, @w%d {mk,kn->mn} : f32[%d,%d]\n", r, v, k->nparams++, m, n);
-}
-
-/* A partner of the same shape, or the value itself. */
-static int same_shape(maker *k, int v)
-{
-    int u = (int)draw(k->state, (uint32_t)k->nvalues);
-    return k->dim[u][0] == k->dim[v][0] && k->dim[u][1] == k->dim[v][1] ? u : v;
-}
-
-static void make_node(maker *k)
-{
-    int v = draw(k->state, 3) ? k->nvalues - 1 : (int)draw(k->state, (uint32_t)k->nvalues), u = same_shape(k, v);
-    int m = k->dim[v][0], n = k->dim[v][1], r;
-    switch (draw(k->state, k->views ? 10 : 8)) {
-    case 0:
-    case 1:
-        if (n == 1)
-            break;
-        make_contract(k, v);
-        return;
-    case 2:
-        r = add_value(k, m, n);
-        ap_text_addf(&k->body, "  %%v%d = %s %%v%d, %%v%d : f32[%d,%d]\n", r, draw(k->state, 2) ? "add" : "mul", v, u,
-                     m, n);
-        return;
-    case 3:
-        if (n == 1)
-            break;
-        r = add_value(k, m, 1);
-        ap_text_addf(&k->body, "  %%v%d = reduce %s %%v%d {mn->m1} : f32[%d,1]\n", r, draw(k->state, 2) ? "sum" : "max",
-                     v, m);
-        int b = add_value(k, m, n);
-        ap_text_addf(&k->body, "  %%v%d = sub %%v%d, %%v%d : f32[%d,%d]\n", b, v, r, m, n);
-        return;
-    case 4:
-        if (n == 1)
-            break;
-        r = add_value(k, m, m);
-        ap_text_addf(&k->body, "  %%v%d = contract %%v%d, %%v%d {mk,nk->mn} : f32[%d,%d]\n", r, v, u, m, m);
-        return;
-    case 5:
-        if (n == 1)
-            break;
-        r = add_value(k, m, n);
-        ap_text_addf(
-            &k->body,
-            "  %%v%d = composite norm(%%v%d) : f32[%d,%d] {\n    %%s%d = reduce sum %%v%d {mn->m1} : f32[%d,1]\n"
-            "    %%d%d = sub %%v%d, %%s%d : f32[%d,%d]\n    %%e%d = relu %%d%d : f32[%d,%d]\n    yield %%e%d }\n",
-            r, v, m, n, r, v, m, r, v, r, m, n, r, r, m, n, r);
-        return;
-    case 8:
-        if (n == 1 || m == 1)
-            break;
-        k->has_view = true;
-        r = add_value(k, n, m);
-        ap_text_addf(&k->body, "  %%v%d = view %%v%d {mn->nm} : f32[%d,%d]\n", r, v, n, m);
-        return;
-    case 9:
-        if (m != 8)
-            break;
-        k->has_view = true;
-        r = add_value(k, 4, n);
-        ap_text_addf(&k->body, "  %%v%d = slice %%v%d [%d:%d,%s] : f32[4,%d]\n", r, v, 2, 6, "-", n);
-        return;
-    case 6: {
-        bool splat = draw(k->state, 2);
-        ap_text_addf(&k->body, "  %%k%d = constant %s", k->nvalues, splat ? "splat 0.5" : "[");
-        for (int i = 0; !splat && i < m * n; i++)
-            ap_text_addf(&k->body, "%s%g", i ? "," : "", i % 5 / 4.0);
-        ap_text_addf(&k->body, "%s : f32[%d,%d]\n", splat ? "" : "]", m, n);
-        r = add_value(k, m, n);
-        ap_text_addf(&k->body, "  %%v%d = mul %%v%d, %%k%d : f32[%d,%d]\n", r, v, r, m, n);
-        return;
-    }
-    default:
-        break;
-    }
-    r = add_value(k, m, n);
-    ap_text_addf(&k->body, "  %%v%d = relu %%v%d : f32[%d,%d]\n", r, v, m, n);
-}
-
-static const char *make_module(ap_ctx *ctx, uint64_t *state, int nnodes, bool views, bool *has_view)
-{
-    maker k = {.state = state, .views = views};
-    ap_text_init(&k.params, &ctx->arena);
-    ap_text_init(&k.body, &ctx->arena);
-    int nargs = 1 + (int)draw(state, 2);
-    for (int i = 0; i < nargs; i++)
-        add_value(&k, draw(state, 2) ? 4 : 8, draw(state, 2) ? 4 : 8);
-    for (int i = 0; i < nnodes; i++)
-        make_node(&k);
-    int out[2] = {k.nvalues - 1, nargs + (int)draw(state, (uint32_t)(k.nvalues - nargs))},
-        nout = out[0] == out[1] ? 1 : 2;
-    ap_text t;
-    ap_text_init(&t, &ctx->arena);
-    ap_text_addf(&t, "state normal\n%sfunc @f(", ap_text_str(&k.params));
-    for (int i = 0; i < nargs; i++)
-        ap_text_addf(&t, "%s%%v%d: f32[%d,%d]", i ? ", " : "", i, k.dim[i][0], k.dim[i][1]);
-    ap_text_addf(&t, ") -> ");
-    for (int i = 0; i < nout; i++)
-        ap_text_addf(&t, "%sf32[%d,%d]", i ? ", " : "", k.dim[out[i]][0], k.dim[out[i]][1]);
-    ap_text_addf(&t, " {\n%s  ret %%v%d", ap_text_str(&k.body), out[0]);
-    if (nout == 2)
-        ap_text_addf(&t, ", %%v%d", out[1]);
-    ap_text_add(&t, " }\n");
-    *has_view = k.has_view;
-    return ap_text_str(&t);
-}
-
 /* A machine on which every part of a cost matters at these sizes. */
 static void tiny_cluster(int32_t devices, ap_cluster *out)
 {
     ap_cluster_local(devices, out);
     out->launch_ps = 100;
-    out->inside = (ap_link){.latency_ps = 3000, .bytes_per_second = 20000000000};
+    out->inside = (ap_level){.latency_ps = 3000, .bytes_per_second = 20000000000};
     out->memory_bytes = INT64_MAX;
 }
 
