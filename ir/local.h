@@ -246,10 +246,12 @@ typedef struct ap_instr {
     int64_t picoseconds; /* predicted; 0 unknown */
 } ap_instr;
 
-/* The caller's tensors. */
+/* The caller's tensors. A slot is not: it is the shard of a boundary value of a pipeline (ir/program.h), rank 1, in the
+ * memory of each rank, which reads and writes its own. */
 typedef struct ap_port {
     ap_name name;
     ap_dtype dtype;
+    bool slot;
     uint8_t rank;
     int64_t dim[AP_MAX_RANK];
 } ap_port;
@@ -289,14 +291,16 @@ typedef struct ap_local_param {
 
 typedef struct ap_local {
     ap_ctx *ctx;
-    ap_module *m; /* for ap_data_bytes; borrowed */
-    ap_name name; /* of the program */
-    int32_t nranks;
+    ap_module *m;               /* for ap_data_bytes; borrowed */
+    ap_name name;               /* of the program */
+    int32_t first_rank, nranks; /* of the stage; everything in here counts its ranks from 0 */
     uint8_t naxes;
+    uint8_t ntime; /* 0, or 1: axis 0 is time, and this is what is done for one microbatch */
     ap_name axis_name[AP_MAX_AXES];
-    int32_t axis_size[AP_MAX_AXES], axis_stride[AP_MAX_AXES]; /* coordinate = rank / stride % size */
-    int64_t arena_bytes, param_bytes;                         /* per rank */
-    int64_t live_bytes; /* most that the arena holds at one time, in whole places; 0: not known */
+    /* coordinate = point / stride % size, where point = microbatch * nranks + rank: the rank without time */
+    int32_t axis_size[AP_MAX_AXES], axis_stride[AP_MAX_AXES];
+    int64_t arena_bytes, param_bytes; /* per rank */
+    int64_t live_bytes;               /* most that the arena holds at one time, in whole places; 0: not known */
     AP_VEC(ap_port) inputs;
     AP_VEC(ap_port) outputs;
     AP_VEC(ap_local_param) params;
@@ -349,7 +353,13 @@ ap_status ap_local_verify(const ap_local *p);
 /* Bytes of the parameter space that stay when the program is open: those before the parameters that are prepared. */
 int64_t ap_local_kept_bytes(const ap_local *p);
 
-/* All ranks in lockstep, instruction by instruction; whole logical inputs and outputs as in ap_eval_func. */
+static inline int32_t ap_local_microbatches(const ap_local *p)
+{
+    return p->ntime ? p->axis_size[0] : 1;
+}
+
+/* All ranks in lockstep, instruction by instruction, one microbatch after the other; whole logical inputs and outputs
+ * as in ap_eval_func. A slot is a tensor [points, elements]. */
 ap_status ap_local_eval(const ap_local *p, ap_arena *arena, const ap_tensor *inputs, ap_tensor *outputs);
 
 #endif

@@ -1,7 +1,6 @@
-/* Interpreter of a local program: all ranks in lockstep, instruction by instruction. Each rank has an arena and a
- * parameter space in bytes; every access is checked against the place that it belongs to. Fresh arenas are filled
- * with 0xff (NaN), so that what is read before it is written shows. */
-#include "ir/local.h"
+/* Interpreter of a local program: all ranks in lockstep, instruction by instruction. Every access is checked against
+ * the place that it belongs to. */
+#include "ir/local_machine.h"
 
 #include "ir/local_text.h"
 #include "ir/op/columns.h"
@@ -10,18 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct device {
-    int32_t coords[AP_MAX_AXES];
-    uint8_t *arena, *param;
-} device;
-
-typedef struct machine {
-    const ap_local *p;
-    ap_arena *tmp; /* lives as long as the run */
-    device *device;
-    uint8_t **input, **output; /* whole logical tensors, row-major */
-    int64_t *input_bytes, *output_bytes;
-} machine;
+typedef ap_machine machine;
+typedef ap_machine_device device;
 
 /* An operand resolved on one rank: elements at base + offset * size, all within [0, bytes). */
 typedef struct place {
@@ -45,7 +34,7 @@ static ap_status resolve(const machine *m, const device *d, const ap_ref *r, ap_
     switch (r->space) {
     case AP_SPACE_ARENA:
         out->base = d->arena;
-        out->bytes = p->arena_bytes;
+        out->bytes = m->arena_bytes;
         out->start = r->byte_offset;
         return AP_OK;
     case AP_SPACE_PARAM:
@@ -57,13 +46,13 @@ static ap_status resolve(const machine *m, const device *d, const ap_ref *r, ap_
     case AP_SPACE_INPUT:
         if (r->index >= p->inputs.len)
             break;
-        out->base = m->input[r->index];
+        out->base = d->input[r->index];
         out->bytes = m->input_bytes[r->index];
         return AP_OK;
     case AP_SPACE_OUTPUT:
         if (r->index >= p->outputs.len)
             break;
-        out->base = m->output[r->index];
+        out->base = d->output[r->index];
         out->bytes = m->output_bytes[r->index];
         return AP_OK;
     case AP_SPACE_COUNT:
@@ -761,133 +750,18 @@ static ap_status run_exchange(const machine *m, const ap_instr *instr)
     return AP_OK;
 }
 
-/* ---- setting up ---- */
-
-static ap_status load_param(machine *m, const ap_local_param *param, device *d)
+ap_status ap_machine_run(const ap_machine *m)
 {
-    const ap_local *p = m->p;
-    const void *bytes = param->data.bytes;
-    int64_t size = ap_dtype_bytes(param->port.dtype), index[AP_MAX_FACTORS] = {0};
-    if (param->data.dtype != param->port.dtype)
-        return ap_fail(p->ctx, AP_ERR_BUG, param->loc, "data of another type than its parameter");
-    if (param->data.kind == AP_DATA_NONE)
-        return ap_fail(p->ctx, AP_ERR_ENV, param->loc, "no data for this parameter");
-    if (p->m)
-        AP_TRY(ap_data_bytes(p->m, &param->data, param->loc, &bytes));
-    int64_t count = loops_count(param->extent, 0, param->nfactors), start = ap_affine_at(&param->offset, d->coords);
-    int64_t here[AP_MAX_FACTORS];
-    for (int f = 0; f < param->nfactors; f++)
-        here[f] = ap_counts_at(param->ncounts, param->count, f, param->extent[f], d->coords, 0);
-    if (param->byte_offset < 0 || ap_sat_mul(count, size) > param->bytes ||
-        param->bytes > p->param_bytes - param->byte_offset)
-        return leaves_buffer(m, param->loc, "a parameter");
-    uint8_t *to = d->param + param->byte_offset;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t at = start;
-        bool there = true;
-        for (int f = 0; f < param->nfactors; f++) {
-            at += index[f] * param->stride[f];
-            there = there && index[f] < here[f];
-        }
-        next_index(index, param->extent, 0, param->nfactors);
-        if (!there)
-            continue;
-        bool splat = param->data.kind == AP_DATA_SPLAT;
-        if (!splat && (at < 0 || (uint64_t)at >= param->data.size / (uint64_t)size))
-            return leaves_buffer(m, param->loc, "a parameter's part");
-        memcpy(to + i * size, (const uint8_t *)bytes + (splat ? 0 : at * size), (size_t)size);
-    }
-    return AP_OK;
-}
-
-static ap_status make_devices(machine *m)
-{
-    const ap_local *p = m->p;
-    m->device = AP_NEW_ARRAY(m->tmp, device, p->nranks);
-    for (int32_t r = 0; r < p->nranks; r++) {
-        device *d = &m->device[r];
-        for (int a = 0; a < p->naxes; a++)
-            d->coords[a] = r / p->axis_stride[a] % p->axis_size[a];
-        d->arena = AP_NEW_ARRAY(m->tmp, uint8_t, p->arena_bytes);
-        d->param = AP_NEW_ARRAY(m->tmp, uint8_t, p->param_bytes);
-        memset(d->arena, 0xff, (size_t)p->arena_bytes);
-        memset(d->param, 0xff, (size_t)p->param_bytes);
-        for (uint32_t i = 0; i < p->params.len; i++)
-            AP_TRY(load_param(m, &p->params.at[i], d));
-    }
-    return AP_OK;
-}
-
-static bool same_port(const ap_tensor *t, const ap_port *port)
-{
-    bool same = t->dtype == port->dtype && t->shape.rank == port->rank;
-    for (int d = 0; d < port->rank && same; d++)
-        same = ap_shape_dim(&t->shape, d) == port->dim[d];
-    return same;
-}
-
-static ap_status set_inputs(machine *m, const ap_tensor *inputs)
-{
-    const ap_local *p = m->p;
-    m->input = AP_NEW_ARRAY(m->tmp, uint8_t *, p->inputs.len);
-    m->input_bytes = AP_NEW_ARRAY(m->tmp, int64_t, p->inputs.len);
-    for (uint32_t i = 0; i < p->inputs.len; i++) {
-        const ap_port *port = &p->inputs.at[i];
-        if (!same_port(&inputs[i], port))
-            return ap_error(p->ctx, 0, "input \"%s\" has another type or shape than the program's",
-                            ap_name_str(p->ctx, port->name));
-        m->input_bytes[i] = inputs[i].count * ap_dtype_bytes(port->dtype);
-        m->input[i] = AP_NEW_ARRAY(m->tmp, uint8_t, m->input_bytes[i]);
-        ap_tensor_to_bytes(&inputs[i], m->input[i]);
-    }
-    return AP_OK;
-}
-
-static ap_status make_outputs(machine *m, ap_arena *arena, ap_tensor *outputs)
-{
-    const ap_local *p = m->p;
-    m->output = AP_NEW_ARRAY(m->tmp, uint8_t *, p->outputs.len);
-    m->output_bytes = AP_NEW_ARRAY(m->tmp, int64_t, p->outputs.len);
-    for (uint32_t i = 0; i < p->outputs.len; i++) {
-        const ap_port *port = &p->outputs.at[i];
-        ap_shape shape = ap_shape_of_dims(p->ctx, port->rank, port->dim);
-        if (!ap_tensor_make(arena, port->dtype, ap_shape_get(p->ctx, shape), &outputs[i]))
-            return ap_error(p->ctx, 0, "output \"%s\" is too large to evaluate", ap_name_str(p->ctx, port->name));
-        m->output_bytes[i] = outputs[i].count * ap_dtype_bytes(port->dtype);
-        m->output[i] = AP_NEW_ARRAY(m->tmp, uint8_t, m->output_bytes[i]);
-        memset(m->output[i], 0xff, (size_t)m->output_bytes[i]);
-    }
-    return AP_OK;
-}
-
-static ap_status run_program(machine *m, ap_arena *arena, const ap_tensor *inputs, ap_tensor *outputs)
-{
-    const ap_local *p = m->p;
-    AP_TRY(set_inputs(m, inputs));
-    AP_TRY(make_outputs(m, arena, outputs));
-    AP_TRY(make_devices(m));
-    for (uint32_t i = 0; i < p->instrs.len; i++) {
-        const ap_instr *instr = &p->instrs.at[i];
+    for (uint32_t i = 0; i < m->p->instrs.len; i++) {
+        const ap_instr *instr = &m->p->instrs.at[i];
         if (instr->kind == AP_INSTR_EXCHANGE) {
             AP_TRY(run_exchange(m, instr));
             continue;
         }
-        for (int32_t r = 0; r < p->nranks; r++) {
+        for (int32_t r = 0; r < m->p->nranks; r++) {
             if (takes_part(instr, &m->device[r]))
                 AP_TRY(run_call(m, instr, &m->device[r]));
         }
     }
-    for (uint32_t i = 0; i < p->outputs.len; i++)
-        ap_tensor_from_bytes(&outputs[i], m->output[i]);
     return AP_OK;
-}
-
-ap_status ap_local_eval(const ap_local *p, ap_arena *arena, const ap_tensor *inputs, ap_tensor *outputs)
-{
-    ap_arena tmp;
-    ap_arena_init(&tmp, p->ctx->scratch.out_of_memory, p->ctx->scratch.user);
-    machine m = {.p = p, .tmp = &tmp};
-    ap_status status = run_program(&m, arena, inputs, outputs);
-    ap_arena_deinit(&tmp);
-    return status;
 }
