@@ -148,7 +148,7 @@ static ap_status parse_ref(local_parser *lp, ap_ref *out)
     return parse_affine(lp, true, &out->offset);
 }
 
-static ap_status parse_port(ap_lex *l, ap_port *out)
+ap_status ap_port_parse(ap_lex *l, ap_port *out)
 {
     *out = (ap_port){0};
     AP_TRY(ap_lex_quoted_name(l, "a tensor name", &out->name));
@@ -179,7 +179,7 @@ static ap_status parse_param(local_parser *lp)
     ap_local_param w = {0};
     ap_raw_data raw;
     AP_TRY(parse_index(l, "param", lp->p->params.len));
-    AP_TRY(parse_port(l, &w.port));
+    AP_TRY(ap_port_parse(l, &w.port));
     AP_TRY(ap_lex_expect_word(l, "box"));
     AP_TRY(ap_local_parse_list(l, "a box", AP_MAX_FACTORS, w.extent, &w.nfactors));
     AP_TRY(parse_counts(lp, w.nfactors, &w.ncounts, &w.count));
@@ -378,16 +378,33 @@ static ap_status parse_head_axes(local_parser *lp)
     return ap_lex_expect(l, "]");
 }
 
+/* Axis 0, whose stride is the number of ranks. */
+static ap_status parse_head_time(local_parser *lp)
+{
+    ap_local *p = lp->p;
+    AP_TRY(ap_parse_time(&lp->lex, &p->axis_size[0]));
+    p->ntime = p->naxes = 1;
+    p->axis_name[0] = ap_name_make(p->ctx, AP_TIME_AXIS);
+    p->axis_stride[0] = p->nranks;
+    return AP_OK;
+}
+
 static ap_status parse_head(local_parser *lp)
 {
     ap_lex *l = &lp->lex;
-    int64_t ranks;
+    int64_t ranks, first;
     AP_TRY(ap_lex_expect_word(l, "local"));
     AP_TRY(ap_lex_expect(l, "@"));
     AP_TRY(ap_lex_name(l, "the program's name", &lp->p->name, NULL));
     AP_TRY(ap_lex_expect_word(l, "ranks"));
     AP_TRY(ap_lex_range(l, "the number of ranks", 1, AP_LOCAL_MAX_RANKS, &ranks));
     lp->p->nranks = (int32_t)ranks;
+    if (ap_lex_accept_word(l, "from")) {
+        AP_TRY(ap_lex_range(l, "the first rank", 0, INT32_MAX - AP_LOCAL_MAX_RANKS, &first));
+        lp->p->first_rank = (int32_t)first;
+    }
+    if (ap_lex_accept_word(l, "time"))
+        AP_TRY(parse_head_time(lp));
     AP_TRY(ap_lex_expect_word(l, "axes"));
     AP_TRY(parse_head_axes(lp));
     AP_TRY(parse_count(l, "arena", &lp->p->arena_bytes));
@@ -402,7 +419,7 @@ static ap_status parse_line(local_parser *lp)
     ap_port port;
     bool input = ap_lex_accept_word(l, "input");
     if (input || ap_lex_accept_word(l, "output")) {
-        AP_TRY(parse_port(l, &port));
+        AP_TRY(ap_port_parse(l, &port));
         if (input)
             ap_vec_push(&l->ctx->arena, &lp->p->inputs, port);
         else

@@ -62,7 +62,7 @@ static void print_ref(const ap_local *p, const ap_ref *r, ap_text *out)
     print_affine(p, &r->offset, true, out);
 }
 
-static void print_port(const ap_ctx *ctx, const ap_port *port, ap_text *out)
+void ap_port_print(const ap_ctx *ctx, const ap_port *port, ap_text *out)
 {
     ap_text_add_quoted(out, ap_name_str(ctx, port->name));
     ap_text_addf(out, " %s", dtype_text(port->dtype));
@@ -95,7 +95,7 @@ static void print_param(const ap_local *p, uint32_t i, ap_text *out)
 {
     const ap_local_param *w = &p->params.at[i];
     ap_text_addf(out, "param %" PRIu32 " ", i);
-    print_port(p->ctx, &w->port, out);
+    ap_port_print(p->ctx, &w->port, out);
     ap_text_add(out, " box ");
     ap_local_print_list(out, w->nfactors, w->extent);
     print_counts(p, w->ncounts, w->count, out);
@@ -202,9 +202,14 @@ static void print_head(const ap_local *p, ap_text *out)
 {
     ap_text_add(out, "local @");
     ap_print_name(p->ctx, p->name, out);
-    ap_text_addf(out, " ranks %" PRId32 " axes [", p->nranks);
-    for (int a = 0; a < p->naxes; a++) {
-        ap_text_add(out, a ? ", " : "");
+    ap_text_addf(out, " ranks %" PRId32, p->nranks);
+    if (p->first_rank)
+        ap_text_addf(out, " from %" PRId32, p->first_rank);
+    if (p->ntime)
+        ap_text_addf(out, " time " AP_TIME_AXIS "=%" PRId32, p->axis_size[0]);
+    ap_text_add(out, " axes [");
+    for (int a = p->ntime; a < p->naxes; a++) {
+        ap_text_add(out, a > p->ntime ? ", " : "");
         ap_print_axis(p->ctx, p->axis_name[a], out);
         ap_text_addf(out, "=%" PRId32 " stride %" PRId32, p->axis_size[a], p->axis_stride[a]);
     }
@@ -220,7 +225,7 @@ void ap_local_print(const ap_local *p, ap_text *out)
     for (uint32_t i = 0; i < p->inputs.len + p->outputs.len; i++) {
         bool input = i < p->inputs.len;
         ap_text_add(out, input ? "input " : "output ");
-        print_port(p->ctx, input ? &p->inputs.at[i] : &p->outputs.at[i - p->inputs.len], out);
+        ap_port_print(p->ctx, input ? &p->inputs.at[i] : &p->outputs.at[i - p->inputs.len], out);
         ap_text_add(out, "\n");
     }
     for (uint32_t i = 0; i < p->params.len; i++)

@@ -4,8 +4,10 @@
 
 #include "ir/lex.h"
 #include "ir/local.h"
+#include "ir/mesh.h"
 
 #define AP_LOCAL_MAX_RANKS 65536
+#define AP_LOCAL_MAX_POINTS (1 << 20) /* ranks times microbatches */
 #define AP_LOCAL_MAX_OPERANDS 255
 #define AP_LOCAL_MAX_SECTIONS 16
 #define AP_LOCAL_MAX_TEMPS 8
@@ -77,6 +79,10 @@ const char *ap_local_epilogue_fault(const ap_kernel *k);
 void ap_local_print_topk(const ap_topk *k, ap_text *out);
 ap_status ap_local_parse_topk(ap_lex *l, ap_topk *out);
 const char *ap_local_topk_fault(const ap_kernel *k);
+
+/* ---- ports: `"x" f32[8,32]` ---- */
+void ap_port_print(const ap_ctx *ctx, const ap_port *port, ap_text *out);
+ap_status ap_port_parse(ap_lex *l, ap_port *out);
 
 /* ---- local_print.c, local_print_kernel.c ---- */
 void ap_local_print_list(ap_text *out, int n, const int64_t *at);

@@ -188,23 +188,31 @@ static bool at_state_line(ap_lex *l)
     return ap_lex_accept_word(&ahead, "state") && ap_lex_peek(&ahead) != '@' && ap_lex_accept_word(l, "state");
 }
 
-ap_status ap_module_parse(ap_ctx *ctx, const char *name, const char *text, size_t size, ap_module **out)
+ap_status ap_module_parse_part(ap_lex *l, ap_module **out)
 {
-    ap_parser p = {.m = ap_module_create(ctx)};
+    ap_parser p = {.lex = *l, .m = ap_module_create(l->ctx)};
     bool stated = false;
-    ap_lex_init(&p.lex, ctx, name, text, size);
     if (at_state_line(&p.lex)) {
         AP_TRY(parse_state(&p));
         stated = true;
     }
-    while (!ap_lex_at_end(&p.lex))
+    while (!ap_lex_at_end(&p.lex) && ap_lex_peek(&p.lex) != '}')
         AP_TRY(parse_line(&p));
     if (p.microbatches && p.m->meshes.len == 0)
         return ap_lex_error(&p.lex, "time without a mesh");
     if (!stated)
         p.m->state = p.m->meshes.len ? AP_STATE_PLANNED : AP_STATE_IMPORTED;
+    *l = p.lex;
     *out = p.m;
     return AP_OK;
+}
+
+ap_status ap_module_parse(ap_ctx *ctx, const char *name, const char *text, size_t size, ap_module **out)
+{
+    ap_lex l;
+    ap_lex_init(&l, ctx, name, text, size);
+    AP_TRY(ap_module_parse_part(&l, out));
+    return ap_lex_at_end(&l) ? AP_OK : ap_lex_error(&l, "expected mesh, time, param, state, accum or func");
 }
 
 ap_status ap_sharding_parse(ap_module *m, const char *text, ap_shape shape, ap_sharding *out)

@@ -38,6 +38,9 @@ ap_status ap_parse_bind(ap_parser *p, ap_parse_sort sort, ap_name name, uint32_t
 /* `%x`, `%0` or `@w`, which must be bound. */
 ap_status ap_parse_operand(ap_parser *p, ap_value *out);
 
+/* A module up to the end of the text, or up to a closing brace, which stays. */
+ap_status ap_module_parse_part(ap_lex *l, ap_module **out);
+
 /* ---- parts (parse_parts.c) ---- */
 ap_status ap_parse_dtype(ap_lex *l, ap_dtype *out);
 ap_status ap_parse_shape(ap_lex *l, ap_shape_info *out);
