@@ -117,7 +117,9 @@ static ap_status parse_microbatch(ap_lex *l, bool in_loop, int32_t *out)
         AP_TRY(ap_lex_range(l, "microbatch", 0, AP_MAX_MICROBATCHES - 1, &n));
     } else {
         AP_TRY(ap_lex_expect_word(l, "k"));
-        bool minus = ap_lex_accept(l, "-");
+        ap_lex_skip(l);
+        bool arrow = l->size - l->pos > 1 && l->text[l->pos] == '-' && l->text[l->pos + 1] == '>';
+        bool minus = !arrow && ap_lex_accept(l, "-");
         if (minus || ap_lex_accept(l, "+"))
             AP_TRY(ap_lex_range(l, "microbatch", 1, AP_MAX_MICROBATCHES - 1, &n));
         n = minus ? -n : n;
