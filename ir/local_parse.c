@@ -419,7 +419,9 @@ static ap_status parse_line(local_parser *lp)
     ap_port port;
     bool input = ap_lex_accept_word(l, "input");
     if (input || ap_lex_accept_word(l, "output")) {
+        bool slot = ap_lex_accept_word(l, "slot");
         AP_TRY(ap_port_parse(l, &port));
+        port.slot = slot;
         if (input)
             ap_vec_push(&l->ctx->arena, &lp->p->inputs, port);
         else
@@ -440,15 +442,24 @@ static ap_status parse_line(local_parser *lp)
     return ap_lex_error(l, "expected input, output, param, group, kernel, call or an exchange");
 }
 
+ap_status ap_local_parse_lines(ap_lex *l, ap_local **out)
+{
+    local_parser lp = {.lex = *l, .p = AP_NEW(&l->ctx->arena, ap_local)};
+    lp.p->ctx = l->ctx;
+    lp.p->m = ap_module_create(l->ctx);
+    ap_status status = parse_head(&lp);
+    while (status == AP_OK && !ap_lex_at_end(&lp.lex) && ap_lex_peek(&lp.lex) != '}')
+        status = parse_line(&lp);
+    *l = lp.lex;
+    *out = lp.p;
+    return status;
+}
+
 ap_status ap_local_parse(ap_ctx *ctx, const char *name, const char *text, size_t size, ap_local **out)
 {
-    local_parser lp = {.p = AP_NEW(&ctx->arena, ap_local)};
-    lp.p->ctx = ctx;
-    lp.p->m = ap_module_create(ctx);
-    ap_lex_init(&lp.lex, ctx, name, text, size);
-    AP_TRY(parse_head(&lp));
-    while (!ap_lex_at_end(&lp.lex))
-        AP_TRY(parse_line(&lp));
-    *out = lp.p;
-    return AP_OK;
+    ap_lex l;
+    ap_lex_init(&l, ctx, name, text, size);
+    AP_TRY(ap_local_parse_lines(&l, out));
+    return ap_lex_at_end(&l) ? AP_OK
+                             : ap_lex_error(&l, "expected input, output, param, group, kernel, call or an exchange");
 }

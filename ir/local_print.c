@@ -224,8 +224,9 @@ void ap_local_print(const ap_local *p, ap_text *out)
     print_head(p, out);
     for (uint32_t i = 0; i < p->inputs.len + p->outputs.len; i++) {
         bool input = i < p->inputs.len;
-        ap_text_add(out, input ? "input " : "output ");
-        ap_port_print(p->ctx, input ? &p->inputs.at[i] : &p->outputs.at[i - p->inputs.len], out);
+        const ap_port *port = input ? &p->inputs.at[i] : &p->outputs.at[i - p->inputs.len];
+        ap_text_addf(out, "%s%s", input ? "input " : "output ", port->slot ? "slot " : "");
+        ap_port_print(p->ctx, port, out);
         ap_text_add(out, "\n");
     }
     for (uint32_t i = 0; i < p->params.len; i++)

@@ -61,6 +61,8 @@ static inline bool ap_kernel_has_loops(const ap_kernel *k)
 }
 
 /* ---- local_parse.c, local_parse_kernel.c ---- */
+/* A local program up to the end of the text or a `}` that closes what is around it. */
+ap_status ap_local_parse_lines(ap_lex *l, ap_local **out);
 /* After `kernel`: one whole kernel. */
 ap_status ap_local_parse_kernel(ap_lex *l, ap_kernel *out);
 /* "[1,2,3]", at most `max` numbers. */
