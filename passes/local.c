@@ -57,6 +57,18 @@ static ap_port make_port(const ap_low *low, ap_name name, const char *kind, uint
     return port;
 }
 
+/* The elements of one rank's shard. */
+static ap_status make_slot(ap_low *low, ap_name name, ap_type t, ap_port *out)
+{
+    int64_t extent[AP_MAX_FACTORS], stride[AP_MAX_FACTORS];
+    ap_int count[AP_MAX_FACTORS];
+    *out = (ap_port){.name = name, .dtype = ap_type_dtype(low->ctx, t), .slot = true, .rank = 1};
+    if (!ap_low_extents(low, t, extent, count) ||
+        !ap_low_compact(ap_type_shape(low->ctx, t)->nfactors, extent, stride, &out->dim[0]))
+        return ap_low_bug(low, 0, "slot does not fit its sharding");
+    return AP_OK;
+}
+
 static ap_status add_ports(ap_low *low)
 {
     const ap_func_info *f = &low->m->funcs.at[low->func];
@@ -65,13 +77,19 @@ static ap_status add_ports(ap_low *low)
         low->value[f->argument[i]].nfactors = ap_value_shape(low->m, f->argument[i])->nfactors;
         if (!ap_low_extents(low, v->type, low->value[f->argument[i]].extent, low->value[f->argument[i]].count))
             return ap_low_bug(low, 0, "input does not fit its sharding");
-        ap_vec_push(&low->ctx->arena, &low->p->inputs, make_port(low, v->name, "input", i, v->type));
+        ap_port port = make_port(low, v->name, "input", i, v->type);
+        if (f->argument_slot[i])
+            AP_TRY(make_slot(low, v->name, v->type, &port));
+        ap_vec_push(&low->ctx->arena, &low->p->inputs, port);
     }
     for (uint32_t i = 0; i < f->nresults; i++) {
         ap_sharding s = ap_type_get(low->ctx, f->result[i]).sharding;
         if (s && ap_sharding_partial_mask(ap_sharding_get(low->ctx, s)))
             return ap_low_bug(low, 0, "result of the function is partial");
-        ap_vec_push(&low->ctx->arena, &low->p->outputs, make_port(low, f->result_name[i], "output", i, f->result[i]));
+        ap_port port = make_port(low, f->result_name[i], "output", i, f->result[i]);
+        if (f->result_slot[i])
+            AP_TRY(make_slot(low, f->result_name[i], f->result[i], &port));
+        ap_vec_push(&low->ctx->arena, &low->p->outputs, port);
     }
     return AP_OK;
 }

@@ -143,6 +143,18 @@ static bool port_place(const ap_low *low, ap_space space, uint32_t index, ap_typ
     return true;
 }
 
+/* A slot: the rank's own shard, compact. */
+static bool slot_place(const ap_low *low, ap_space space, uint32_t index, ap_type t, ap_low_place *out)
+{
+    int64_t local[AP_MAX_FACTORS], elements;
+    ap_int count[AP_MAX_FACTORS];
+    memset(out, 0, sizeof *out);
+    out->ref.space = space;
+    out->ref.index = index;
+    return ap_low_extents(low, t, local, count) &&
+           ap_low_compact(ap_type_shape(low->ctx, t)->nfactors, local, out->stride, &elements);
+}
+
 static void port_fill(const ap_low *low, ap_name name, ap_type t, ap_port *out)
 {
     memset(out, 0, sizeof *out);
@@ -296,9 +308,10 @@ static ap_status root_place(ap_low *low, ap_value root, ap_low_place *out)
     if (lv->source != AP_LOW_MEMORY)
         return source_place(low, root, out);
     if (vi->kind == AP_VALUE_ARGUMENT) {
-        if (!port_place(low, AP_SPACE_INPUT, vi->index, vi->type, NULL, out))
-            return ap_low_bug(low, 0, "argument does not fit its sharding");
-        return AP_OK;
+        bool fits = low->m->funcs.at[low->func].argument_slot[vi->index]
+                        ? slot_place(low, AP_SPACE_INPUT, vi->index, vi->type, out)
+                        : port_place(low, AP_SPACE_INPUT, vi->index, vi->type, NULL, out);
+        return fits ? AP_OK : ap_low_bug(low, 0, "argument does not fit its sharding");
     }
     if (vi->kind == AP_VALUE_SYMBOL) {
         const ap_symbol_info *s = &low->m->symbols.at[vi->def];
@@ -336,10 +349,13 @@ ap_status ap_low_output(ap_low *low, uint32_t i, ap_low_place *out, uint8_t *out
 {
     const ap_func_info *f = &low->m->funcs.at[low->func];
     ap_type_info info = ap_type_get(low->ctx, f->result[i]);
-    if (!port_place(low, AP_SPACE_OUTPUT, i, f->result[i], NULL, out))
-        return ap_low_bug(low, 0, "function result does not fit its sharding");
-    uint8_t split = info.sharding ? ap_sharding_split_mask(ap_sharding_get(low->ctx, info.sharding)) : 0;
     *out_replicated = 0;
+    if (f->result_slot[i] ? !slot_place(low, AP_SPACE_OUTPUT, i, f->result[i], out)
+                          : !port_place(low, AP_SPACE_OUTPUT, i, f->result[i], NULL, out))
+        return ap_low_bug(low, 0, "function result does not fit its sharding");
+    if (f->result_slot[i]) /* every rank has its own */
+        return AP_OK;
+    uint8_t split = info.sharding ? ap_sharding_split_mask(ap_sharding_get(low->ctx, info.sharding)) : 0;
     for (int a = 0; a < low->mesh.naxes; a++) {
         if (low->mesh.axis_size[a] > 1 && !(split >> a & 1))
             *out_replicated |= (uint8_t)(1u << a);
