@@ -113,15 +113,32 @@ static ap_status get_string(ap_ctx *ctx, const char *path, const cJSON *o, const
     return AP_OK;
 }
 
-/* The fields of a cluster and of a result that are whole numbers. */
+/* The fields of a cluster and of a result that are whole numbers. Those of the second list are later ones: 0 in plans
+ * without them. */
 #define CLUSTER_INTS(X)                                                                                                \
     X(vector_flops_per_second)                                                                                         \
     X(memory_bytes_per_second)                                                                                         \
     X(memory_bytes)                                                                                                    \
     X(launch_ps) X(inside.latency_ps) X(inside.bytes_per_second) X(between.latency_ps) X(between.bytes_per_second)
+#define CLUSTER_LATER_INTS(X)                                                                                          \
+    X(across.latency_ps)                                                                                               \
+    X(across.bytes_per_second)                                                                                         \
+    X(across.shared_bytes_per_second) X(between.shared_bytes_per_second)
 #define TIER_INTS(X) X(bytes) X(bytes_per_second) X(latency_ps)
 #define RESULT_INTS(X) X(cost_ps) X(bound_ps) X(compute_ps) X(communication_ps) X(peak_bytes) X(param_bytes)
 
+static cJSON *tier_json(const ap_memory_tier *t)
+{
+    cJSON *tier = cJSON_CreateObject();
+    cJSON_AddStringToObject(tier, "name", t->name);
+    add_int(tier, "shared_by", t->shared_by);
+#define X(f) add_int(tier, #f, t->f);
+    TIER_INTS(X)
+#undef X
+    return tier;
+}
+
+/* Of unlike hosts also the groups; what stands beside them is the slowest of each. */
 static cJSON *cluster_json(const ap_cluster *c)
 {
     cJSON *o = cJSON_CreateObject(), *flops = NULL;
@@ -129,26 +146,24 @@ static cJSON *cluster_json(const ap_cluster *c)
     cJSON_AddStringToObject(o, "cost", ap_cost_model_str(c->cost));
     add_int(o, "hosts", c->hosts);
     add_int(o, "devices_per_host", c->devices_per_host);
+    add_int(o, "island", c->island);
     char efficiency[64];
     snprintf(efficiency, sizeof efficiency, "%a", c->contract_efficiency);
     cJSON_AddStringToObject(o, "contract_efficiency", efficiency);
 #define X(f) add_int(o, #f, c->f);
     CLUSTER_INTS(X)
+    CLUSTER_LATER_INTS(X)
 #undef X
     flops = cJSON_AddObjectToObject(o, "flops_per_second");
     for (int t = 1; t < AP_DTYPE_COUNT; t++)
         if (c->flops_per_second[t])
             add_int(flops, ap_dtype_str((ap_dtype)t), c->flops_per_second[t]);
     cJSON *memory = cJSON_AddArrayToObject(o, "memory");
-    for (int i = 0; i < c->ntiers; i++) {
-        cJSON *tier = cJSON_CreateObject();
-        cJSON_AddItemToArray(memory, tier);
-        cJSON_AddStringToObject(tier, "name", c->tier[i].name);
-        add_int(tier, "shared_by", c->tier[i].shared_by);
-#define X(f) add_int(tier, #f, c->tier[i].f);
-        TIER_INTS(X)
-#undef X
-    }
+    for (int i = 0; i < c->ntiers; i++)
+        cJSON_AddItemToArray(memory, tier_json(&c->tier[i]));
+    cJSON *groups = c->ngroups ? cJSON_AddArrayToObject(o, "groups") : NULL;
+    for (int32_t g = 0; g < c->ngroups; g++)
+        cJSON_AddItemToArray(groups, cluster_json(&c->group[g]));
     return o;
 }
 
@@ -174,10 +189,9 @@ static ap_status read_tiers(ap_ctx *ctx, const char *path, const cJSON *list, ap
     return AP_OK;
 }
 
-static ap_status read_cluster(ap_ctx *ctx, const char *path, const cJSON *o, ap_cluster *c)
+static ap_status read_names(ap_ctx *ctx, const char *path, const cJSON *o, ap_cluster *c)
 {
-    int64_t hosts, devices;
-    const char *efficiency, *cost;
+    const char *cost;
     AP_TRY(get_string(ctx, path, o, "name", &c->name));
     for (const char *s = c->name; *s; s++)
         if ((unsigned char)*s < 0x20 || *s == 0x7f)
@@ -186,28 +200,88 @@ static ap_status read_cluster(ap_ctx *ctx, const char *path, const cJSON *o, ap_
     AP_TRY(get_string(ctx, path, o, "cost", &cost));
     if (!ap_cost_model_from_str(cost, &c->cost))
         return ap_error(ctx, 0, "%s: the cluster is priced by \"%s\", which is not known", path, cost);
+    return AP_OK;
+}
+
+static ap_status read_counts(ap_ctx *ctx, const char *path, const cJSON *o, ap_cluster *c)
+{
+    int64_t hosts, devices, island = 0;
+    const char *efficiency;
     AP_TRY(get_int(ctx, path, o, "hosts", &hosts));
     AP_TRY(get_int(ctx, path, o, "devices_per_host", &devices));
+    if (cJSON_GetObjectItemCaseSensitive(o, "island"))
+        AP_TRY(get_int(ctx, path, o, "island", &island));
     AP_TRY(get_string(ctx, path, o, "contract_efficiency", &efficiency));
     c->contract_efficiency = strtod(efficiency, NULL);
     if (hosts < 1 || devices < 1 || hosts > AP_CLUSTER_MAX_DEVICES || devices > AP_CLUSTER_MAX_DEVICES ||
-        hosts * devices > AP_CLUSTER_MAX_DEVICES || !(c->contract_efficiency > 0) || c->contract_efficiency > 1)
+        hosts * devices > AP_CLUSTER_MAX_DEVICES || island < 0 || island > AP_CLUSTER_MAX_DEVICES ||
+        !(c->contract_efficiency > 0) || c->contract_efficiency > 1)
         return ap_error(ctx, 0, "%s: the cluster makes no sense", path);
     c->hosts = (int32_t)hosts;
     c->devices_per_host = (int32_t)devices;
+    c->island = (int32_t)island;
+    return AP_OK;
+}
+
+static ap_status read_rates(ap_ctx *ctx, const char *path, const cJSON *o, ap_cluster *c)
+{
 #define X(f) AP_TRY(get_int(ctx, path, o, #f, &c->f));
     CLUSTER_INTS(X)
+#undef X
+    c->across = c->inside;
+#define X(f)                                                                                                           \
+    if (cJSON_GetObjectItemCaseSensitive(o, #f))                                                                       \
+        AP_TRY(get_int(ctx, path, o, #f, &c->f));
+    CLUSTER_LATER_INTS(X)
 #undef X
     const cJSON *flops = cJSON_GetObjectItemCaseSensitive(o, "flops_per_second");
     for (int t = 1; t < AP_DTYPE_COUNT; t++)
         if (cJSON_GetObjectItemCaseSensitive(flops, ap_dtype_str((ap_dtype)t)))
             AP_TRY(get_int(ctx, path, flops, ap_dtype_str((ap_dtype)t), &c->flops_per_second[t]));
+    for (int t = 1; t < AP_DTYPE_COUNT; t++)
+        if (c->flops_per_second[t] < 0)
+            return ap_error(ctx, 0, "%s: the cluster has a rate below 1", path);
     if (c->flops_per_second[AP_F32] < 1 || c->vector_flops_per_second < 1 || c->memory_bytes_per_second < 1 ||
-        c->inside.bytes_per_second < 1 || c->between.bytes_per_second < 1)
+        c->inside.bytes_per_second < 1 || c->across.bytes_per_second < 1 || c->between.bytes_per_second < 1 ||
+        c->across.shared_bytes_per_second < 0 || c->between.shared_bytes_per_second < 0)
         return ap_error(ctx, 0, "%s: the cluster has a rate below 1", path);
-    if (c->memory_bytes < 1 || c->launch_ps < 0 || c->inside.latency_ps < 0 || c->between.latency_ps < 0)
+    if (c->memory_bytes < 1 || c->launch_ps < 0 || c->inside.latency_ps < 0 || c->across.latency_ps < 0 ||
+        c->between.latency_ps < 0)
         return ap_error(ctx, 0, "%s: the cluster has a negative time or size", path);
+    return AP_OK;
+}
+
+static ap_status read_uniform(ap_ctx *ctx, const char *path, const cJSON *o, ap_cluster *c)
+{
+    AP_TRY(read_names(ctx, path, o, c));
+    AP_TRY(read_counts(ctx, path, o, c));
+    AP_TRY(read_rates(ctx, path, o, c));
     return read_tiers(ctx, path, cJSON_GetObjectItemCaseSensitive(o, "memory"), c);
+}
+
+/* The slowest of all is not read but found again from the groups. */
+static ap_status read_cluster(ap_ctx *ctx, const char *path, const cJSON *o, ap_cluster *c)
+{
+    AP_TRY(read_uniform(ctx, path, o, c));
+    const cJSON *groups = cJSON_GetObjectItemCaseSensitive(o, "groups"), *item;
+    if (!groups)
+        return AP_OK;
+    ap_cluster *group = AP_NEW_ARRAY(&ctx->scratch, ap_cluster, AP_MAX_GROUPS);
+    int32_t n = 0;
+    int64_t devices = 0;
+    cJSON_ArrayForEach(item, groups)
+    {
+        if (n == AP_MAX_GROUPS)
+            return ap_error(ctx, 0, "%s: the cluster has more than %d groups", path, AP_MAX_GROUPS);
+        AP_TRY(read_uniform(ctx, path, item, &group[n]));
+        devices += ap_cluster_devices(&group[n++]);
+    }
+    if (n < 2 || devices > AP_CLUSTER_MAX_DEVICES || devices != ap_cluster_devices(c))
+        return ap_error(ctx, 0, "%s: the groups of the cluster make no sense", path);
+    ap_cost_model cost = c->cost;
+    ap_cluster_join(ctx, c->name, group, n, c);
+    c->cost = cost;
+    return AP_OK;
 }
 
 ap_status ap_plan_file_text(ap_job *job, const char **out)

@@ -107,11 +107,27 @@ static void add_node(report *r, ap_node id)
         add_inner(r, n->body);
 }
 
+/* A plan over unlike hosts is priced by what is slowest of each: all devices do the same work at the same time. */
+static void add_machine(report *r)
+{
+    const ap_cluster *c = r->cluster;
+    if (c->ngroups == 0) {
+        ap_text_addf(r->t, "%s: %d host(s) of %d device(s)\n", c->name, c->hosts, c->devices_per_host);
+        return;
+    }
+    ap_text_addf(r->t, "%s: ", c->name);
+    for (int32_t g = 0; g < c->ngroups; g++)
+        ap_text_addf(r->t, "%s%d host(s) of %d device(s)", g ? ", " : "", c->group[g].hosts,
+                     c->group[g].devices_per_host);
+    ap_text_add(r->t, ", of several kinds; a stage on several is priced by the slowest device and link\n");
+}
+
 static void add_header(report *r, const ap_plan_result *p, const char *model, const char *digest)
 {
     const ap_mesh_info *mesh = &r->m->meshes.at[0];
-    ap_text_addf(r->t, "plan of %s (digest %s)\nmachine %s: %d host(s) of %d device(s)\nmesh @%s = [", model, digest,
-                 r->cluster->name, r->cluster->hosts, r->cluster->devices_per_host, ap_name_str(r->ctx, mesh->name));
+    ap_text_addf(r->t, "plan of %s (digest %s)\nmachine ", model, digest);
+    add_machine(r);
+    ap_text_addf(r->t, "mesh @%s = [", ap_name_str(r->ctx, mesh->name));
     for (int a = 0; a < mesh->naxes; a++)
         ap_text_addf(r->t, "%s%s=%d", a ? ", " : "", ap_name_str(r->ctx, mesh->axis_name[a]), mesh->axis_size[a]);
     ap_text_addf(r->t, "]\npredicted %.6f ms: compute %.6f, communication %.6f\n", (double)p->cost_ps * 1e-9,

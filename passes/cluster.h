@@ -5,11 +5,13 @@
 #include "ir/local.h"
 #include "ir/rule.h"
 
-/* One level of links: between devices of a host, between hosts. */
-typedef struct ap_link {
-    int64_t latency_ps;       /* per step of a collective */
-    int64_t bytes_per_second; /* of one device's link, each direction */
-} ap_link;
+/* One level of links. What the devices of a unit send out of it (of an island to others of its host, of a host to other
+ * hosts) may go through something that they share: a socket's bus, a host's network cards. */
+typedef struct ap_level {
+    int64_t latency_ps;              /* per step of a collective */
+    int64_t bytes_per_second;        /* of one device, each direction */
+    int64_t shared_bytes_per_second; /* of all devices of a unit that use it at once; 0: nothing is shared */
+} ap_level;
 
 /* A memory that a device reaches. */
 typedef struct ap_memory_tier {
@@ -24,10 +26,22 @@ typedef enum ap_cost_model { AP_COST_TIME, AP_COST_ALPA } ap_cost_model;
 const char *ap_cost_model_str(ap_cost_model m); /* "time", "alpa" */
 bool ap_cost_model_from_str(const char *s, ap_cost_model *out);
 
+/* Hosts with devices. Ranks are numbered host by host, over the groups in order.
+ *
+ *     inside    between devices of an island           islands of `island` devices each: a socket, an NVLink island
+ *     across    between islands of a host
+ *     between   between hosts
+ *
+ * Uniform (ngroups 0): the fields say all. Otherwise `group` lists groups of like hosts, each a uniform cluster, and
+ * the fields above them are those of the slowest device and link of all: a plan that spans unlike devices is priced by
+ * these. Then hosts * devices_per_host is the number of devices still, but where groups differ in devices_per_host it
+ * is the greatest common divisor: ask ap_cluster_host for the hosts. */
+enum { AP_MAX_GROUPS = 64 };
 typedef struct ap_cluster {
     const char *name;
     ap_cost_model cost;
     int32_t hosts, devices_per_host;          /* their product is at most AP_CLUSTER_MAX_DEVICES */
+    int32_t island;                           /* devices; 0: a host is one island */
     int64_t flops_per_second[AP_DTYPE_COUNT]; /* matrix products; 0: as f32 */
     double contract_efficiency;               /* reached fraction of it */
     int64_t vector_flops_per_second;          /* pointwise work */
@@ -36,7 +50,9 @@ typedef struct ap_cluster {
     int32_t ntiers;       /* 0, or all memories from near to far; the first is the one above */
     ap_memory_tier tier[AP_MAX_TIERS];
     int64_t launch_ps; /* per kernel */
-    ap_link inside, between;
+    ap_level inside, across, between;
+    int32_t ngroups; /* 0: uniform */
+    const struct ap_cluster *group;
 } ap_cluster;
 
 /* FILE|PRESET[:HOSTS[xDEVICES]]: what ends in .yaml or .yml, or has a slash, is a file. */
@@ -49,8 +65,42 @@ ap_status ap_cluster_from_text(ap_ctx *ctx, const char *file, const char *text, 
 /* The built-in description of this machine with `devices` CPU devices. */
 void ap_cluster_local(int32_t devices, ap_cluster *out);
 
-/* The link that a collective over one mesh axis crosses: `between` when a group of that axis spans hosts. */
-const ap_link *ap_cluster_link(const ap_cluster *c, const ap_mesh_info *mesh, int axis);
+/* ---- cluster_parts.c: where ranks are ---- */
+
+int32_t ap_cluster_devices(const ap_cluster *c);
+int32_t ap_cluster_group(const ap_cluster *c, int32_t rank);       /* 0 when uniform */
+int32_t ap_cluster_host(const ap_cluster *c, int32_t rank);        /* counted over all groups */
+int32_t ap_cluster_host_device(const ap_cluster *c, int32_t rank); /* place among the devices of its host */
+int32_t ap_cluster_island(const ap_cluster *c, int32_t rank); /* unlike for ranks of different islands, ascending */
+/* The uniform cluster of the group that a rank is in; c itself when uniform. */
+const ap_cluster *ap_cluster_at(const ap_cluster *c, int32_t rank);
+/* What a stage on these ranks is priced by: devices and links are those of the slowest among its ranks. Ranks, hosts
+ * and groups stay those of `c`, so meshes keep their real first_rank. Cheap. */
+void ap_cluster_part(const ap_cluster *c, int32_t first_rank, int32_t nranks, ap_cluster *out);
+/* Do two stages of `nranks` devices each cost the same wherever nothing but their place differs: like devices, hosts
+ * and islands begin at the same ranks, counted from the first? */
+bool ap_cluster_part_equal(const ap_cluster *c, int32_t first_a, int32_t first_b, int32_t nranks);
+/* Makes `out` of groups of like hosts: 1 to AP_MAX_GROUPS uniform clusters, kept in ctx's arena. */
+void ap_cluster_join(ap_ctx *ctx, const char *name, const ap_cluster *group, int32_t ngroups, ap_cluster *out);
+
+/* The slowest link between two ranks: inside, across or between, of those that lie in unlike groups the slower. */
+ap_level ap_cluster_level(const ap_cluster *c, int32_t rank_a, int32_t rank_b);
+/* Bytes per second of one device when `users` devices of its unit send out of it at once. */
+int64_t ap_level_rate(const ap_level *l, int32_t users);
+
+/* How the groups of a collective lie in the machine: all of them run at once. */
+enum { AP_LEVEL_INSIDE, AP_LEVEL_ACROSS, AP_LEVEL_BETWEEN, AP_LEVEL_COUNT };
+typedef struct ap_span {
+    int32_t ranks; /* of a group */
+    int32_t top;   /* the widest level that some group crosses */
+    bool even;     /* every group has count[0] ranks in each of count[1] islands in each of count[2] hosts */
+    int32_t count[AP_LEVEL_COUNT];
+    int32_t users[AP_LEVEL_COUNT]; /* at most so many ranks of all groups are in one unit: 1, an island, a host */
+    int32_t least[AP_LEVEL_COUNT]; /* at least so many ranks of a group are in a unit that it has some in */
+} ap_span;
+void ap_cluster_span(const ap_cluster *c, const ap_mesh_info *mesh, int axis, ap_span *out);
+/* The same of `count` groups of `size` ranks each, listed one group after the other, ascending. */
+void ap_cluster_span_of(const ap_cluster *c, const int32_t *rank, int32_t count, int32_t size, ap_span *out);
 
 /* Bytes of one shard as it lies in memory (not aligned). A partial sum of a 16-bit type is held in f32. */
 int64_t ap_local_bytes(const ap_module *m, ap_dtype dtype, ap_shape shape, ap_sharding s);
@@ -75,8 +125,9 @@ bool ap_node_is_product(const ap_module *m, ap_node n);
 int64_t ap_cost_node(const ap_cluster *c, const ap_module *m, ap_node n, const ap_strategy *s);
 /* Reading and writing `bytes` by one kernel. */
 int64_t ap_cost_memory(const ap_cluster *c, int64_t bytes);
-/* A collective over `ranks` devices where `bytes` is the size of the whole (gathered, or reduced) tensor of the
- * group; ring or direct: ranks-1 rounds. */
+/* ---- cost_collective.c ---- */
+
+/* `bytes` is the size of the whole (gathered, or reduced) tensor of the group. */
 typedef enum ap_collective {
     AP_COLLECTIVE_ALL_GATHER,
     AP_COLLECTIVE_ALL_REDUCE,
@@ -84,12 +135,16 @@ typedef enum ap_collective {
     AP_COLLECTIVE_ALL_TO_ALL,
     AP_COLLECTIVE_COUNT
 } ap_collective;
-int64_t ap_cost_collective(const ap_cluster *c, const ap_link *l, ap_collective kind, int32_t ranks, int64_t bytes);
+/* Over `ranks` devices that one level joins, each with that link for itself; ring or direct: ranks-1 rounds. */
+int64_t ap_cost_collective(const ap_cluster *c, const ap_level *l, ap_collective kind, int32_t ranks, int64_t bytes);
+/* Over groups that lie in the machine as `s` says: the cheapest of a ring, a hierarchy (inside first in
+ * reduce_scatter, last in all_gather) and, between hosts, a tree. */
+int64_t ap_cost_span(const ap_cluster *c, const ap_span *s, ap_collective kind, int64_t bytes);
 /* A parameter that all devices of the mesh hold whole: 0 in AP_COST_TIME. */
 int64_t ap_cost_replicated(const ap_cluster *c, const ap_mesh_info *mesh);
 
 /* cost_alpa.c */
-int64_t ap_alpa_collective(const ap_link *l, ap_collective kind, int32_t n, int64_t bytes);
+int64_t ap_alpa_collective(const ap_level *l, ap_collective kind, int32_t n, int64_t bytes);
 int64_t ap_alpa_replicated(const ap_cluster *c, const ap_mesh_info *mesh);
 int64_t ap_alpa_node(const ap_module *m, ap_node n, const ap_strategy *s);
 

@@ -2,9 +2,11 @@
  *
  *     name: lab
  *     cost: time                              (or alpa; may be left out)
- *     groups:
+ *     groups:                                 (one of each kind of host)
  *       - hosts: 2
  *         devices_per_host: 4
+ *         devices_per_socket: 2               (may be left out; then links.sockets too)
+ *         links: {...}                        (may be left out: where they are not those of all)
  *         device:
  *           peak: {f32: 19.5 TFLOP/s, bf16: 312 TFLOP/s}
  *           vector: 9.7 TFLOP/s
@@ -14,7 +16,8 @@
  *             - {name: HBM, capacity: 80 GB, bandwidth: 2039 GB/s}
  *     links:
  *       devices: {latency: 5 us, bandwidth: 300 GB/s}
- *       hosts: {latency: 10 us, bandwidth: 25 GB/s}
+ *       sockets: {latency: 7 us, bandwidth: 32 GB/s, shared: 32 GB/s}
+ *       hosts: {latency: 10 us, bandwidth: 25 GB/s, shared: 100 GB/s}
  *
  * libyaml gives a tree with the line of every node; what the keys mean is said here. Every key is known or an
  * error, every number has its unit, and every message names file, line and key. */
@@ -304,54 +307,127 @@ static ap_status read_device(reader *r, yaml_node_t *n, const char *path, ap_clu
     return close_section(&s);
 }
 
-static ap_status read_groups(reader *r, yaml_node_t *n, ap_cluster *out)
-{
-    if (n->type != YAML_SEQUENCE_NODE || n->data.sequence.items.start == n->data.sequence.items.top)
-        return wrong(r, n, "groups", "is no list of groups of hosts");
-    if (n->data.sequence.items.top - n->data.sequence.items.start > 1)
-        return wrong(r, n, "groups",
-                     "has several groups; pipelines over unlike hosts are not built yet, one group is supported");
-    section s;
-    yaml_node_t *device;
-    const char *path = "groups[0]";
-    AP_TRY(open_section(r, yaml_document_get_node(r->doc, *n->data.sequence.items.start), path, &s));
-    AP_TRY(get_count(&s, "hosts", AP_CLUSTER_MAX_DEVICES, &out->hosts));
-    AP_TRY(get_count(&s, "devices_per_host", AP_CLUSTER_MAX_DEVICES, &out->devices_per_host));
-    if ((int64_t)out->hosts * out->devices_per_host > AP_CLUSTER_MAX_DEVICES)
-        return wrong(r, n, path, "has more than 65536 devices");
-    AP_TRY(need(&s, "device", &device));
-    AP_TRY(read_device(r, device, joined(r, path, "device"), out));
-    return close_section(&s);
-}
+/* ---- links ---- */
 
-static ap_status read_link(reader *r, yaml_node_t *n, const char *path, ap_link *out)
+/* The levels that a mapping has; those that it has not are left as they are. */
+typedef struct links {
+    bool has[AP_LEVEL_COUNT];
+    ap_level level[AP_LEVEL_COUNT];
+    yaml_node_t *node; /* NULL: the file has none */
+    const char *path;
+} links;
+
+/* What leaves a socket or a host may go through something shared; a device has its own links. */
+static ap_status read_level(reader *r, yaml_node_t *n, const char *path, bool may_share, ap_level *out)
 {
     section s;
     AP_TRY(open_section(r, n, path, &s));
     AP_TRY(get_quantity(&s, "latency", times, "5 us", 0, &out->latency_ps));
-    AP_TRY(get_quantity(&s, "bandwidth", bandwidths, "300 GB/s or 200 Gbit/s", 1, &out->bytes_per_second));
+    out->shared_bytes_per_second = 0;
+    bool shared = may_share && find(&s, "shared");
+    if (shared)
+        AP_TRY(get_quantity(&s, "shared", bandwidths, "100 Gbit/s", 1, &out->shared_bytes_per_second));
+    out->bytes_per_second = out->shared_bytes_per_second;
+    if (!shared || find(&s, "bandwidth"))
+        AP_TRY(get_quantity(&s, "bandwidth", bandwidths, "300 GB/s or 200 Gbit/s", 1, &out->bytes_per_second));
     return close_section(&s);
 }
 
-/* A level that joins nothing may be left out; it then repeats the other. */
-static ap_status read_links(reader *r, yaml_node_t *n, ap_cluster *out)
+static ap_status read_links(reader *r, yaml_node_t *n, const char *path, links *out)
+{
+    static const char *const key[AP_LEVEL_COUNT] = {"devices", "sockets", "hosts"};
+    section s;
+    AP_TRY(open_section(r, n, path, &s));
+    out->node = n;
+    out->path = path;
+    for (int i = 0; i < AP_LEVEL_COUNT; i++) {
+        yaml_node_t *level = find(&s, key[i]);
+        if (!level)
+            continue;
+        out->has[i] = true;
+        AP_TRY(read_level(r, level, joined(r, path, key[i]), i > AP_LEVEL_INSIDE, &out->level[i]));
+    }
+    return close_section(&s);
+}
+
+/* A level that joins nothing may be left out; it then repeats the next one. */
+static ap_status give_links(reader *r, const links *l, bool several, ap_cluster *g)
+{
+    if (!l->node)
+        return wrong(r, yaml_document_get_root_node(r->doc), "links", "is missing");
+    if (!l->has[AP_LEVEL_INSIDE] && (g->devices_per_host > 1 || !l->has[AP_LEVEL_BETWEEN]))
+        return wrong(r, l->node, joined(r, l->path, "devices"), "is missing");
+    if (!l->has[AP_LEVEL_ACROSS] && g->island > 0)
+        return wrong(r, l->node, joined(r, l->path, "sockets"), "is missing, there are devices_per_socket");
+    if (!l->has[AP_LEVEL_BETWEEN] && (several || g->hosts > 1))
+        return wrong(r, l->node, joined(r, l->path, "hosts"), "is missing");
+    g->inside = l->level[l->has[AP_LEVEL_INSIDE] ? AP_LEVEL_INSIDE : AP_LEVEL_BETWEEN];
+    g->across = l->level[AP_LEVEL_ACROSS];
+    if (g->island == 0)
+        g->across = g->inside;
+    g->between = l->level[l->has[AP_LEVEL_BETWEEN] ? AP_LEVEL_BETWEEN : AP_LEVEL_INSIDE];
+    return AP_OK;
+}
+
+/* ---- groups ---- */
+
+static ap_status read_socket(section *s, ap_cluster *g)
+{
+    yaml_node_t *n = find(s, "devices_per_socket");
+    if (!n)
+        return AP_OK;
+    AP_TRY(get_count(s, "devices_per_socket", AP_CLUSTER_MAX_DEVICES, &g->island));
+    if (g->devices_per_host % g->island != 0)
+        return wrong(s->r, n, joined(s->r, s->path, "devices_per_socket"), "does not divide devices_per_host");
+    if (g->island == g->devices_per_host)
+        g->island = 0;
+    return AP_OK;
+}
+
+/* Its own links, where it has some, go before those of all. */
+static ap_status read_group(reader *r, yaml_node_t *n, const char *path, const links *all, bool several,
+                            ap_cluster *out)
 {
     section s;
-    AP_TRY(open_section(r, n, "links", &s));
-    yaml_node_t *devices = find(&s, "devices"), *hosts = find(&s, "hosts");
-    if (!devices && (out->devices_per_host > 1 || !hosts))
-        return wrong(r, n, "links.devices", "is missing");
-    if (!hosts && out->hosts > 1)
-        return wrong(r, n, "links.hosts", "is missing");
-    if (devices)
-        AP_TRY(read_link(r, devices, "links.devices", &out->inside));
-    if (hosts)
-        AP_TRY(read_link(r, hosts, "links.hosts", &out->between));
-    if (!devices)
-        out->inside = out->between;
-    if (!hosts)
-        out->between = out->inside;
+    yaml_node_t *device;
+    links l = *all;
+    AP_TRY(open_section(r, n, path, &s));
+    AP_TRY(get_count(&s, "hosts", AP_CLUSTER_MAX_DEVICES, &out->hosts));
+    AP_TRY(get_count(&s, "devices_per_host", AP_CLUSTER_MAX_DEVICES, &out->devices_per_host));
+    if ((int64_t)out->hosts * out->devices_per_host > AP_CLUSTER_MAX_DEVICES)
+        return wrong(r, n, path, "has more than 65536 devices");
+    AP_TRY(read_socket(&s, out));
+    AP_TRY(need(&s, "device", &device));
+    AP_TRY(read_device(r, device, joined(r, path, "device"), out));
+    yaml_node_t *own = find(&s, "links");
+    if (own)
+        AP_TRY(read_links(r, own, joined(r, path, "links"), &l));
+    AP_TRY(give_links(r, &l, several, out));
     return close_section(&s);
+}
+
+static ap_status read_groups(reader *r, yaml_node_t *n, const links *all, ap_cluster *out)
+{
+    ap_cluster group[AP_MAX_GROUPS];
+    if (n->type != YAML_SEQUENCE_NODE || n->data.sequence.items.start == n->data.sequence.items.top)
+        return wrong(r, n, "groups", "is no list of groups of hosts");
+    ptrdiff_t count = n->data.sequence.items.top - n->data.sequence.items.start;
+    if (count > AP_MAX_GROUPS)
+        return wrong(r, n, "groups", "lists more than 64 groups");
+    int64_t devices = 0;
+    for (ptrdiff_t i = 0; i < count; i++) {
+        const char *path = ap_name_str(r->ctx, ap_name_format(r->ctx, "groups[%td]", i));
+        group[i] = (ap_cluster){.name = out->name, .cost = out->cost};
+        AP_TRY(read_group(r, yaml_document_get_node(r->doc, n->data.sequence.items.start[i]), path, all, count > 1,
+                          &group[i]));
+        devices += ap_cluster_devices(&group[i]);
+        if (out->cost == AP_COST_ALPA)
+            group[i].launch_ps = 0; /* computing is free */
+    }
+    if (devices > AP_CLUSTER_MAX_DEVICES)
+        return wrong(r, n, "groups", "have more than 65536 devices");
+    ap_cluster_join(r->ctx, out->name, group, (int32_t)count, out);
+    return AP_OK;
 }
 
 static ap_status read_cost(section *s, ap_cluster *out)
@@ -367,7 +443,8 @@ static ap_status read_cost(section *s, ap_cluster *out)
 
 static ap_status read_root(reader *r, ap_cluster *out)
 {
-    yaml_node_t *root = yaml_document_get_root_node(r->doc), *groups, *links;
+    yaml_node_t *root = yaml_document_get_root_node(r->doc), *groups, *node;
+    links all = {0};
     if (!root)
         return ap_fail(r->ctx, AP_ERR_USAGE, 0, "%s: is empty", r->file);
     section s;
@@ -375,11 +452,10 @@ static ap_status read_root(reader *r, ap_cluster *out)
     AP_TRY(get_text(&s, "name", &out->name));
     AP_TRY(read_cost(&s, out));
     AP_TRY(need(&s, "groups", &groups));
-    AP_TRY(read_groups(r, groups, out));
-    AP_TRY(need(&s, "links", &links));
-    AP_TRY(read_links(r, links, out));
-    if (out->cost == AP_COST_ALPA)
-        out->launch_ps = 0; /* computing is free */
+    node = find(&s, "links");
+    if (node)
+        AP_TRY(read_links(r, node, "links", &all));
+    AP_TRY(read_groups(r, groups, &all, out));
     return close_section(&s);
 }
 

@@ -1,8 +1,6 @@
-/* Predicted times of kernels and collectives in picoseconds (DESIGN §6). Everything is integer and
- * saturating: a cost never overflows into a small number, and two machines print the same plan.
- *
- *     node        max(FLOPs / (peak * efficiency), bytes / bandwidth) + launch, of local shapes
- *     collective  rounds * latency + bytes that cross a device's link / its bandwidth */
+/* Predicted times of kernels in picoseconds (DESIGN §6): max(FLOPs / (peak * efficiency), bytes / bandwidth) + launch,
+ * of local shapes. Everything is integer and saturating: a cost never overflows into a small number, and two machines
+ * print the same plan. */
 #include "ir/op.h"
 #include "passes/cluster.h"
 
@@ -209,31 +207,6 @@ int64_t ap_cost_node(const ap_cluster *c, const ap_module *m, ap_node n, const a
     int64_t compute = arithmetic(c, m, n, &sh);
     int64_t memory = mul_div(traffic(m, n, s), PS_PER_SECOND, c->memory_bytes_per_second);
     return cost_add(ap_max_i64(compute, memory), c->launch_ps);
-}
-
-/* ---- collectives ---- */
-
-/* p-1 rounds, in each of which bytes/parts cross the link */
-static int64_t rounds(const ap_link *l, int32_t p, int64_t bytes, int64_t parts)
-{
-    if (p <= 1)
-        return 0;
-    assert(p <= 65536);
-    int64_t move = mul_div(ap_sat_mul(bytes, p - 1), PS_PER_SECOND, ap_sat_mul(l->bytes_per_second, parts));
-    return cost_add(ap_sat_mul(l->latency_ps, p - 1), move);
-}
-
-int64_t ap_cost_collective(const ap_cluster *c, const ap_link *l, ap_collective kind, int32_t ranks, int64_t bytes)
-{
-    if (ranks <= 1)
-        return 0;
-    if (c->cost == AP_COST_ALPA)
-        return ap_alpa_collective(l, kind, ranks, bytes);
-    /* Each device keeps 1/p of its own 1/p and sends the rest: (p-1)/p * bytes/p. */
-    if (kind == AP_COLLECTIVE_ALL_TO_ALL)
-        return rounds(l, ranks, bytes, (int64_t)ranks * ranks);
-    int64_t once = rounds(l, ranks, bytes, ranks);
-    return kind == AP_COLLECTIVE_ALL_REDUCE ? cost_add(once, once) : once; /* reduce_scatter, all_gather */
 }
 
 int64_t ap_cost_replicated(const ap_cluster *c, const ap_mesh_info *mesh)

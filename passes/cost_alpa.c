@@ -23,7 +23,7 @@ static const int64_t constant[AP_COLLECTIVE_COUNT] = {
     [AP_COLLECTIVE_ALL_TO_ALL] = UNIT / 1000,
 };
 
-int64_t ap_alpa_collective(const ap_link *l, ap_collective kind, int32_t n, int64_t bytes)
+int64_t ap_alpa_collective(const ap_level *l, ap_collective kind, int32_t n, int64_t bytes)
 {
     unsigned __int128 up = (unsigned __int128)bytes * (unsigned)(n - 1), down = (unsigned)n;
     if (kind == AP_COLLECTIVE_ALL_REDUCE)
@@ -42,10 +42,12 @@ int64_t ap_alpa_collective(const ap_link *l, ap_collective kind, int32_t n, int6
 int64_t ap_alpa_replicated(const ap_cluster *c, const ap_mesh_info *mesh)
 {
     int64_t sum = 0;
-    for (int a = 0; a < mesh->naxes; a++)
-        sum = ap_sat_add(
-            sum, ap_alpa_collective(ap_cluster_link(c, mesh, a), AP_COLLECTIVE_ALL_REDUCE, mesh->axis_size[a], 1));
-    if (mesh->naxes == 1)
+    for (int a = mesh->ntime; a < mesh->naxes; a++) {
+        ap_span span;
+        ap_cluster_span(c, mesh, a, &span);
+        sum = ap_sat_add(sum, ap_cost_span(c, &span, AP_COLLECTIVE_ALL_REDUCE, 1));
+    }
+    if (mesh->naxes - mesh->ntime == 1)
         sum = ap_sat_add(sum, ap_alpa_collective(&c->inside, AP_COLLECTIVE_ALL_REDUCE, 1, 1));
     return sum / UNIT * UNIT;
 }

@@ -102,20 +102,18 @@ static int64_t price_topk(const ap_kernel *k, const ap_cluster *c)
 static int64_t price_exchange(const ap_local *p, const ap_exchange *x, const ap_cluster *c)
 {
     const ap_group *g = &p->groups.at[x->group];
-    bool inside = true;
-    for (int32_t i = 0; i < g->count * g->size; i++)
-        inside = inside && g->rank[i] / c->devices_per_host == g->rank[i - i % g->size] / c->devices_per_host;
-    const ap_link *l = inside ? &c->inside : &c->between;
+    ap_span span;
+    ap_cluster_span_of(c, g->rank, g->count, g->size, &span);
     int64_t box = ap_sat_mul(turns(x->extent, 0, x->ndims), ap_dtype_bytes(x->dtype)), whole = ap_sat_mul(box, g->size);
     switch (x->kind) {
     case AP_EXCHANGE_ALL_GATHER:
-        return ap_cost_collective(c, l, AP_COLLECTIVE_ALL_GATHER, g->size, whole);
+        return ap_cost_span(c, &span, AP_COLLECTIVE_ALL_GATHER, whole);
     case AP_EXCHANGE_REDUCE_SCATTER:
-        return ap_cost_collective(c, l, AP_COLLECTIVE_REDUCE_SCATTER, g->size, whole);
+        return ap_cost_span(c, &span, AP_COLLECTIVE_REDUCE_SCATTER, whole);
     case AP_EXCHANGE_ALL_TO_ALL:
-        return ap_cost_collective(c, l, AP_COLLECTIVE_ALL_TO_ALL, g->size, ap_sat_mul(whole, g->size));
+        return ap_cost_span(c, &span, AP_COLLECTIVE_ALL_TO_ALL, ap_sat_mul(whole, g->size));
     default:
-        return ap_cost_collective(c, l, AP_COLLECTIVE_ALL_REDUCE, g->size, box);
+        return ap_cost_span(c, &span, AP_COLLECTIVE_ALL_REDUCE, box);
     }
 }
 

@@ -61,6 +61,8 @@ struct ap_resharder {
     ap_arena *arena;
     const ap_module *m;
     const ap_cluster *c;
+    ap_mesh mesh; /* that spans are of */
+    ap_span span[AP_MAX_AXES];
     ap_op op[AP_STEP_KIND_COUNT];
     AP_VEC(tree *) trees;
     uint32_t *slot; /* open addressing over trees: index + 1 */
@@ -89,6 +91,7 @@ ap_resharder *ap_resharder_create(ap_arena *arena, const ap_module *m, const ap_
     r->arena = arena;
     r->m = m;
     r->c = c;
+    r->mesh = AP_NONE;
     for (int k = 0; k < AP_STEP_KIND_COUNT; k++)
         r->op[k] = step_op((ap_step_kind)k);
     r->nslots = 256;
@@ -97,6 +100,16 @@ ap_resharder *ap_resharder_create(ap_arena *arena, const ap_module *m, const ap_
 }
 
 /* ---- steps ---- */
+
+/* How the groups of an axis lie in the cluster, found once per mesh. */
+static const ap_span *span_of(ap_resharder *r, ap_mesh mesh, int axis)
+{
+    const ap_mesh_info *info = &r->m->meshes.at[mesh];
+    for (int a = info->ntime; r->mesh != mesh && a < info->naxes; a++)
+        ap_cluster_span(r->c, info, a, &r->span[a]);
+    r->mesh = mesh;
+    return &r->span[axis];
+}
 
 typedef struct search {
     ap_resharder *r;
@@ -178,7 +191,7 @@ static void offer_unused(search *s, int a)
 
 static void offer_partial(search *s, int a, ap_partial kind)
 {
-    const ap_link *l = ap_cluster_link(s->r->c, s->mesh, a);
+    const ap_span *l = span_of(s->r, s->here.mesh, a);
     int32_t p = s->mesh->axis_size[a];
     int64_t crossing = ap_sat_mul(s->wire, p - 1) / p;
     ap_sharding_info whole = s->here;
@@ -188,29 +201,29 @@ static void offer_partial(search *s, int a, ap_partial kind)
             continue;
         ap_sharding_info to = whole;
         to.axes[f] = ap_axes_append(to.axes[f], a);
-        offer(s, AP_STEP_REDUCE_SCATTER, a, &to,
-              ap_cost_collective(s->r->c, l, AP_COLLECTIVE_REDUCE_SCATTER, p, s->wire), crossing);
+        offer(s, AP_STEP_REDUCE_SCATTER, a, &to, ap_cost_span(s->r->c, l, AP_COLLECTIVE_REDUCE_SCATTER, s->wire),
+              crossing);
     }
-    offer(s, AP_STEP_ALL_REDUCE, a, &whole, ap_cost_collective(s->r->c, l, AP_COLLECTIVE_ALL_REDUCE, p, s->wire),
+    offer(s, AP_STEP_ALL_REDUCE, a, &whole, ap_cost_span(s->r->c, l, AP_COLLECTIVE_ALL_REDUCE, s->wire),
           ap_sat_mul(2, crossing));
 }
 
 /* a stands at the minor end of factor f */
 static void offer_split(search *s, int f, int a)
 {
-    const ap_link *l = ap_cluster_link(s->r->c, s->mesh, a);
+    const ap_span *l = span_of(s->r, s->here.mesh, a);
     int32_t p = s->mesh->axis_size[a];
     int64_t whole = ap_sat_mul(s->wire, p);
     ap_sharding_info without = s->here;
     without.axes[f] = axes_drop_last(without.axes[f]);
-    offer(s, AP_STEP_ALL_GATHER, a, &without, ap_cost_collective(s->r->c, l, AP_COLLECTIVE_ALL_GATHER, p, whole),
+    offer(s, AP_STEP_ALL_GATHER, a, &without, ap_cost_span(s->r->c, l, AP_COLLECTIVE_ALL_GATHER, whole),
           ap_sat_mul(s->wire, p - 1));
     for (int g = 0; g < s->here.nfactors; g++) {
         if (g == f || !can_append(s, g, a))
             continue;
         ap_sharding_info to = without;
         to.axes[g] = ap_axes_append(to.axes[g], a);
-        offer(s, AP_STEP_ALL_TO_ALL, a, &to, ap_cost_collective(s->r->c, l, AP_COLLECTIVE_ALL_TO_ALL, p, whole),
+        offer(s, AP_STEP_ALL_TO_ALL, a, &to, ap_cost_span(s->r->c, l, AP_COLLECTIVE_ALL_TO_ALL, whole),
               ap_sat_mul(s->wire, p - 1) / p);
     }
 }

@@ -7,7 +7,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -57,6 +60,109 @@ static void whole_file(void **unused)
     ap_ctx_release(ctx);
 }
 
+/* Two hosts of four fast devices on two sockets, three of two slow ones that have links of their own. */
+#define MIXED                                                                                                          \
+    "name: mixed\ngroups:\n"                                                                                           \
+    "  - hosts: 2\n    devices_per_host: 4\n    devices_per_socket: 2\n    device:\n" PEAK REST HBM                    \
+    "  - hosts: 3\n    devices_per_host: 2\n    device:\n"                                                             \
+    "      peak: {f32: 15.7 TFLOP/s, f16: 125 TFLOP/s}\n"                                                              \
+    "      vector: 12 TFLOP/s\n      efficiency: 0.75\n      launch: 5 us\n      memory:\n"                            \
+    "        - {name: HBM, capacity: 16 GB, bandwidth: 900 GB/s}\n" DRAM                                               \
+    "    links: {devices: {latency: 6 us, bandwidth: 130 GB/s}, hosts: {latency: 15 us, shared: 25 Gbit/s}}\n"         \
+    "links:\n  devices: {latency: 5 us, bandwidth: 300 GB/s}\n"                                                        \
+    "  sockets: {latency: 7 us, bandwidth: 40 GB/s, shared: 32 GB/s}\n  hosts: {latency: 10 us, bandwidth: 25 GB/s}\n"
+
+static void unlike_hosts(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_cluster c;
+    assert_int_equal(ap_cluster_from_text(ctx, "mixed.yaml", MIXED, strlen(MIXED), &c), AP_OK);
+    assert_int_equal(c.ngroups, 2);
+    assert_int_equal(ap_cluster_devices(&c), 14);
+    assert_int_equal(c.devices_per_host, 2); /* the greatest common divisor */
+    assert_int_equal(c.group[0].island, 2);
+    assert_int_equal(c.group[0].across.bytes_per_second, INT64_C(40000000000));
+    assert_int_equal(c.group[0].across.shared_bytes_per_second, INT64_C(32000000000));
+    assert_int_equal(c.group[0].between.bytes_per_second, INT64_C(25000000000));
+    assert_int_equal(c.group[1].island, 0);
+    assert_int_equal(c.group[1].inside.latency_ps, 6000000);
+    assert_int_equal(c.group[1].between.bytes_per_second, 3125000000);
+    assert_int_equal(c.group[1].between.shared_bytes_per_second, 3125000000);
+    assert_int_equal(c.group[1].tier[1].shared_by, 8);
+    /* The slowest of each: bf16 of the second group is computed as f32 there, f16 of the first likewise. */
+    assert_int_equal(c.flops_per_second[AP_F32], INT64_C(15700000000000));
+    assert_int_equal(c.flops_per_second[AP_BF16], INT64_C(15700000000000));
+    assert_int_equal(c.flops_per_second[AP_F16], INT64_C(19500000000000));
+    assert_int_equal(c.vector_flops_per_second, INT64_C(9700000000000));
+    assert_true(c.contract_efficiency == 0.625);
+    assert_int_equal(c.memory_bytes, INT64_C(16000000000));
+    assert_int_equal(c.memory_bytes_per_second, INT64_C(900000000000));
+    assert_int_equal(c.launch_ps, 5000000);
+    assert_int_equal(c.inside.bytes_per_second, INT64_C(130000000000));
+    assert_int_equal(c.between.latency_ps, 15000000);
+    assert_int_equal(c.between.shared_bytes_per_second, 3125000000);
+    assert_int_equal(c.ntiers, 1);
+    ap_ctx_release(ctx);
+}
+
+static void places(void **unused)
+{
+    (void)unused;
+    static const int32_t host[] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4};
+    static const int32_t place[] = {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 0, 1, 0, 1};
+    static const int32_t island[] = {0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12};
+    ap_ctx *ctx = ap_ctx_create();
+    ap_cluster c;
+    assert_int_equal(ap_cluster_from_text(ctx, "mixed.yaml", MIXED, strlen(MIXED), &c), AP_OK);
+    for (int32_t r = 0; r < 14; r++) {
+        assert_int_equal(ap_cluster_group(&c, r), r >= 8);
+        assert_int_equal(ap_cluster_host(&c, r), host[r]);
+        assert_int_equal(ap_cluster_host_device(&c, r), place[r]);
+        assert_int_equal(ap_cluster_island(&c, r), island[r]);
+        assert_ptr_equal(ap_cluster_at(&c, r), &c.group[r >= 8]);
+    }
+    assert_int_equal(ap_cluster_level(&c, 0, 1).bytes_per_second, INT64_C(300000000000));
+    assert_int_equal(ap_cluster_level(&c, 1, 2).bytes_per_second, INT64_C(40000000000));
+    assert_int_equal(ap_cluster_level(&c, 3, 4).bytes_per_second, INT64_C(25000000000));
+    assert_int_equal(ap_cluster_level(&c, 7, 8).bytes_per_second, 3125000000);
+    assert_int_equal(ap_cluster_level(&c, 7, 8).latency_ps, 15000000);
+    assert_int_equal(ap_cluster_level(&c, 8, 9).bytes_per_second, INT64_C(130000000000));
+    ap_ctx_release(ctx);
+}
+
+static void parts(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_cluster c, part;
+    assert_int_equal(ap_cluster_from_text(ctx, "mixed.yaml", MIXED, strlen(MIXED), &c), AP_OK);
+    ap_cluster_part(&c, 4, 4, &part);
+    assert_int_equal(part.flops_per_second[AP_BF16], INT64_C(312000000000000));
+    assert_int_equal(part.memory_bytes, INT64_C(80000000000));
+    assert_int_equal(part.inside.bytes_per_second, INT64_C(300000000000));
+    assert_int_equal(ap_cluster_host(&part, 4), 1); /* ranks stay */
+    assert_int_equal(ap_cluster_devices(&part), 14);
+    ap_cluster_part(&c, 10, 4, &part);
+    assert_int_equal(part.flops_per_second[AP_F16], INT64_C(125000000000000));
+    assert_int_equal(part.flops_per_second[AP_BF16], 0);
+    assert_int_equal(part.launch_ps, 5000000);
+    assert_int_equal(part.ntiers, 2);
+    ap_cluster_part(&c, 7, 2, &part);
+    assert_int_equal(part.memory_bytes, c.memory_bytes);
+    assert_int_equal(part.between.bytes_per_second, c.between.bytes_per_second);
+    assert_true(ap_cluster_part_equal(&c, 0, 4, 4) && ap_cluster_part_equal(&c, 8, 10, 4));
+    assert_true(ap_cluster_part_equal(&c, 0, 2, 2) && ap_cluster_part_equal(&c, 1, 5, 3));
+    assert_false(ap_cluster_part_equal(&c, 0, 8, 2)); /* other devices */
+    assert_false(ap_cluster_part_equal(&c, 0, 1, 2)); /* one over sockets */
+    assert_false(ap_cluster_part_equal(&c, 0, 2, 4)); /* one over hosts */
+    ap_cluster_from_preset(ctx, "dgx-2:2", &c);
+    ap_cluster_part(&c, 8, 8, &part);
+    assert_int_equal(part.hosts, 2);
+    assert_true(ap_cluster_part_equal(&c, 0, 8, 8) && !ap_cluster_part_equal(&c, 4, 12, 8));
+    ap_ctx_release(ctx);
+}
+
 typedef struct refusal {
     const char *text, *words; /* words: must stand in the message, in this order, separated by | */
 } refusal;
@@ -75,7 +181,29 @@ static const refusal refusals[] = {
     {"name: lab\ncost: dear\n", "bad.yaml:2|\"cost\"|neither time nor alpa"},
     {"name: lab\ncost: [alpa]\n", "bad.yaml:2|\"cost\""},
     {"name: lab\ngroups: []\n", "bad.yaml:2|\"groups\""},
-    {"name: lab\ngroups: [{}, {}]\n", "bad.yaml:2|\"groups\"|several"},
+    {"name: lab\ngroups: [{}, {}]\n", "bad.yaml:2|\"groups[0].hosts\"|missing"},
+    {HEAD PEAK REST HBM "  - hosts: 1\n" LINKS, "bad.yaml:12|\"groups[1].devices_per_host\"|missing"},
+    {HEAD PEAK REST HBM "  - 7\n" LINKS, "bad.yaml:12|\"groups[1]\"|mapping"},
+    {"name: lab\ngroups: [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
+     "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]\n",
+     "bad.yaml:2|\"groups\"|more than 64"},
+    {HEAD PEAK REST HBM, "bad.yaml:1|\"links\"|missing"},
+    {"name: lab\ngroups:\n  - hosts: 2\n    devices_per_host: 4\n    devices_per_socket: 3\n" LINKS,
+     "bad.yaml:5|\"groups[0].devices_per_socket\"|does not divide"},
+    {"name: lab\ngroups:\n  - hosts: 2\n    devices_per_host: 4\n    devices_per_socket: 2\n    device:\n" PEAK REST HBM
+         LINKS,
+     "bad.yaml:14|\"links.sockets\"|missing"},
+    {HEAD PEAK REST HBM "    links: {hosts: {latency: 1 us, bandwidth: 1 GB/s}}\n",
+     "bad.yaml:12|\"groups[0].links.devices\"|missing"},
+    {HEAD PEAK REST HBM "    links: {hosts: {latency: 1 us}}\n" LINKS,
+     "bad.yaml:12|\"groups[0].links.hosts.bandwidth\"|missing"},
+    {HEAD PEAK REST HBM "links: {devices: {latency: 1 us, bandwidth: 1 GB/s, shared: 1 GB/s}}\n",
+     "bad.yaml:12|\"links.devices.shared\"|known"},
+    {HEAD PEAK REST HBM
+     "links: {devices: {latency: 1 us, bandwidth: 1 GB/s}, hosts: {latency: 1 us, shared: 0 GB/s}}\n",
+     "bad.yaml:12|\"links.hosts.shared\"|'0 GB/s'"},
+    {HEAD PEAK REST HBM "  - hosts: 65535\n    devices_per_host: 1\n    device:\n" PEAK REST HBM LINKS,
+     "bad.yaml:3|\"groups\"|65536"},
     {"name: lab\ngroups: [7]\n", "bad.yaml:2|\"groups[0]\"|mapping"},
     {"name: lab\ngroups:\n  - hosts: 0\n", "bad.yaml:3|\"groups[0].hosts\"|1 to 65536"},
     {"name: lab\ngroups:\n  - hosts: 1.5\n", "bad.yaml:3|\"groups[0].hosts\""},
@@ -200,11 +328,49 @@ static void presets(void **unused)
     ap_ctx_release(ctx);
 }
 
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void part_of_mixed_file(void **unused)
+{
+    (void)unused;
+    char path[] = "/tmp/autopar-mixed-XXXXXX.yaml", text[64];
+    int fd = mkstemps(path, 5);
+    assert_true(fd >= 0);
+    close(fd);
+    write_file(path, MIXED);
+    ap_ctx *ctx = ap_ctx_create();
+    ap_cluster c;
+    snprintf(text, sizeof text, "%s:2", path);
+    assert_int_equal(ap_cluster_find(ctx, text, &c), AP_OK);
+    assert_int_equal(c.ngroups, 0);
+    assert_int_equal(c.hosts, 2);
+    assert_int_equal(c.memory_bytes, INT64_C(80000000000));
+    snprintf(text, sizeof text, "%s:3x2", path);
+    assert_int_equal(ap_cluster_find(ctx, text, &c), AP_OK);
+    assert_int_equal(c.ngroups, 2);
+    assert_int_equal(c.group[1].hosts, 1);
+    assert_int_equal(ap_cluster_devices(&c), 6);
+    static const char *const bad[] = {":6", ":5x3", ":0", ":1x"};
+    for (int i = 0; i < 4; i++) {
+        snprintf(text, sizeof text, "%s%s", path, bad[i]);
+        assert_int_equal(ap_cluster_find(ctx, text, &c), AP_ERR_USAGE);
+    }
+    ap_ctx_release(ctx);
+    remove(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_file),   cmocka_unit_test(wrong_files), cmocka_unit_test(damaged_files),
-        cmocka_unit_test(deep_nesting), cmocka_unit_test(presets),
+        cmocka_unit_test(whole_file),    cmocka_unit_test(unlike_hosts),       cmocka_unit_test(places),
+        cmocka_unit_test(parts),         cmocka_unit_test(part_of_mixed_file), cmocka_unit_test(wrong_files),
+        cmocka_unit_test(damaged_files), cmocka_unit_test(deep_nesting),       cmocka_unit_test(presets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,8 +73,11 @@ static void presets(void **unused)
     assert_int_equal(c.devices_per_host, 4);
     const int32_t sizes[] = {2, 4};
     ap_mesh_info mesh = mesh_of(ctx, 2, sizes);
-    assert_ptr_equal(ap_cluster_link(&c, &mesh, 0), &c.between);
-    assert_ptr_equal(ap_cluster_link(&c, &mesh, 1), &c.inside);
+    ap_span span;
+    ap_cluster_span(&c, &mesh, 0, &span);
+    assert_int_equal(span.top, AP_LEVEL_BETWEEN);
+    ap_cluster_span(&c, &mesh, 1, &span);
+    assert_int_equal(span.top, AP_LEVEL_INSIDE);
     assert_ok(ctx, ap_cluster_from_preset(ctx, "local:1x3", &c));
     assert_int_equal(c.devices_per_host, 3);
     static const char *const bad[] = {"dgx", "dgx-a100-80gb:", "dgx-a100-80gb:1x9", "local:2", "local:1x", "local:1x2y",
