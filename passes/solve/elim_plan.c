@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LAST 1e6 /* above every logarithm of a table's size */
+
 typedef struct offer {
     double key;
     uint32_t node, version;
@@ -14,6 +16,7 @@ typedef struct offer {
 typedef struct planner {
     ap_elim *e;
     uint64_t cap;
+    const bool *last; /* per node: goes after all others; or NULL */
     struct {
         AP_VEC(uint32_t) tables;
     } * at;     /* per node: tables not yet used up that it is in */
@@ -86,7 +89,7 @@ static double look_around(planner *p, uint32_t v)
         }
     }
     p->at[v].tables.len = to;
-    return key;
+    return p->last && p->last[v] ? key + LAST : key;
 }
 
 static uint64_t saturated(uint64_t a, uint64_t b)
@@ -198,14 +201,14 @@ static void sort_scopes(ap_elim *e)
     }
 }
 
-ap_elim *ap_elim_plan(ap_arena *arena, const ap_kernel *k, uint64_t cap)
+ap_elim *ap_elim_plan_keeping(ap_arena *arena, const ap_kernel *k, uint64_t cap, const bool *last)
 {
     uint32_t n = k->p.nnodes;
     ap_elim *e = AP_NEW(arena, ap_elim);
     *e = (ap_elim){.arena = arena, .k = k, .n = n, .exact = true};
     e->position = AP_NEW_ARRAY(arena, uint32_t, n);
     e->bucket = AP_NEW_ARRAY(arena, ap_elim_bucket, n);
-    planner p = {.e = e, .cap = cap};
+    planner p = {.e = e, .cap = cap, .last = last};
     p.at = ap_arena_calloc(arena, n, sizeof *p.at);
     p.done = AP_NEW_ARRAY(arena, bool, n);
     p.version = AP_NEW_ARRAY(arena, uint32_t, n);
@@ -230,6 +233,11 @@ ap_elim *ap_elim_plan(ap_arena *arena, const ap_kernel *k, uint64_t cap)
     }
     sort_scopes(e);
     return e;
+}
+
+ap_elim *ap_elim_plan(ap_arena *arena, const ap_kernel *k, uint64_t cap)
+{
+    return ap_elim_plan_keeping(arena, k, cap, NULL);
 }
 
 ap_elim *ap_elim_plan_within(ap_arena *arena, const ap_kernel *k, uint64_t cap, uint64_t entries, uint64_t work)

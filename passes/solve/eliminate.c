@@ -116,13 +116,13 @@ static const int64_t *row_of(const ap_elim *e, const ap_elim_table *t, const uin
     return t->value + at;
 }
 
-static void decode(ap_arena *scratch, const ap_elim *e, int64_t *const *node_cost, uint32_t *choice)
+static void decode(ap_arena *scratch, const ap_elim *e, int64_t *const *node_cost, uint32_t from, uint32_t *choice)
 {
     uint32_t most = 1;
     for (uint32_t v = 0; v < e->n; v++)
         most = e->k->p.nstrategies[v] > most ? e->k->p.nstrategies[v] : most;
     int64_t *sum = AP_NEW_ARRAY(scratch, int64_t, most);
-    for (uint32_t i = e->n; i-- > 0;) {
+    for (uint32_t i = from; i-- > 0;) {
         const ap_elim_bucket *b = &e->bucket[i];
         uint32_t n = e->k->p.nstrategies[b->node], best = 0;
         memcpy(sum, node_cost[b->node], n * sizeof *sum);
@@ -135,23 +135,82 @@ static void decode(ap_arena *scratch, const ap_elim *e, int64_t *const *node_cos
     }
 }
 
-int64_t ap_elim_run(ap_elim *e, int64_t *const *node_cost, uint32_t *choice)
+/* The first `n` buckets; returns what is a constant then. */
+static int64_t run_upward(ap_arena *scratch, ap_elim *e, int64_t *const *node_cost, uint32_t n)
 {
-    ap_arena scratch;
-    ap_arena_init(&scratch, e->arena->out_of_memory, e->arena->user);
     int64_t total = 0;
-    for (uint32_t i = 0; i < e->n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         const ap_elim_bucket *b = &e->bucket[i];
         for (uint32_t g = 0; g < b->nparts; g++) {
-            part_run(&scratch, e, &b->part[g], g == 0 ? node_cost[b->node] : NULL, e->k->p.nstrategies[b->node]);
+            part_run(scratch, e, &b->part[g], g == 0 ? node_cost[b->node] : NULL, e->k->p.nstrategies[b->node]);
             const ap_elim_table *out = &e->table.at[b->part[g].out];
             if (out->nscope == 0)
                 total = ap_min_i64(total + out->value[0], AP_ELIM_INF);
         }
     }
-    decode(&scratch, e, node_cost, choice);
+    return total;
+}
+
+int64_t ap_elim_run(ap_elim *e, int64_t *const *node_cost, uint32_t *choice)
+{
+    ap_arena scratch;
+    ap_arena_init(&scratch, e->arena->out_of_memory, e->arena->user);
+    int64_t total = run_upward(&scratch, e, node_cost, e->n);
+    decode(&scratch, e, node_cost, e->n, choice);
     ap_arena_deinit(&scratch);
     return total;
+}
+
+/* ---- two nodes kept ---- */
+
+/* What the kept nodes' own costs and the tables over them add up to; tables that a kept bucket makes do not count. */
+static int64_t sum_at(const ap_elim *e, int64_t *const *node_cost, uint32_t kept, const uint32_t *choice)
+{
+    int64_t sum = 0;
+    for (uint32_t i = e->n - kept; i < e->n; i++) {
+        const ap_elim_bucket *b = &e->bucket[i];
+        sum = ap_min_i64(sum + node_cost[b->node][choice[b->node]], AP_ELIM_INF);
+        for (uint32_t t = 0; t < b->part[0].ntables; t++) {
+            const ap_elim_table *x = &e->table.at[b->part[0].table[t]];
+            bool made = i > e->n - kept && b->part[0].table[t] == e->bucket[e->n - kept].part[0].out;
+            int64_t value = made ? 0 : row_of(e, x, choice)[choice[b->node]];
+            sum = ap_min_i64(sum + value, AP_ELIM_INF);
+        }
+    }
+    return sum;
+}
+
+void ap_elim_run_ends(ap_elim *e, int64_t *const *node_cost, uint32_t kept, int64_t *out)
+{
+    assert(e->exact && kept <= 2 && kept <= e->n);
+    ap_arena scratch;
+    ap_arena_init(&scratch, e->arena->out_of_memory, e->arena->user);
+    int64_t total = run_upward(&scratch, e, node_cost, e->n - kept);
+    uint32_t *choice = AP_NEW_ARRAY(&scratch, uint32_t, e->n), node[2] = {0, 0};
+    for (uint32_t i = 0; i < kept; i++)
+        node[i] = e->bucket[e->n - kept + i].node;
+    if (kept == 2 && node[0] > node[1]) {
+        node[0] = node[1];
+        node[1] = e->bucket[e->n - kept].node;
+    }
+    uint32_t na = kept > 0 ? e->k->p.nstrategies[node[0]] : 1, nb = kept > 1 ? e->k->p.nstrategies[node[1]] : 1;
+    for (uint32_t i = 0; i < na; i++)
+        for (uint32_t j = 0; j < nb; j++) {
+            if (kept > 0)
+                choice[node[0]] = i;
+            if (kept > 1)
+                choice[node[1]] = j;
+            out[(size_t)i * nb + j] = ap_min_i64(total + sum_at(e, node_cost, kept, choice), AP_ELIM_INF);
+        }
+    ap_arena_deinit(&scratch);
+}
+
+void ap_elim_decode_ends(const ap_elim *e, int64_t *const *node_cost, uint32_t kept, uint32_t *choice)
+{
+    ap_arena scratch;
+    ap_arena_init(&scratch, e->arena->out_of_memory, e->arena->user);
+    decode(&scratch, e, node_cost, e->n - kept, choice);
+    ap_arena_deinit(&scratch);
 }
 
 /* ---- margins ---- */

@@ -48,6 +48,8 @@ typedef struct ap_elim {
 
 /* No table larger than `cap` entries (an edge's own is allowed). Makes no tables yet. */
 ap_elim *ap_elim_plan(ap_arena *arena, const ap_kernel *k, uint64_t cap);
+/* With nodes that go after all others: `last` per node, or NULL. */
+ap_elim *ap_elim_plan_keeping(ap_arena *arena, const ap_kernel *k, uint64_t cap, const bool *last);
 /* The first plan, from the largest cap down, within limits on entries and work. NULL: not even edges fit. */
 ap_elim *ap_elim_plan_within(ap_arena *arena, const ap_kernel *k, uint64_t cap, uint64_t entries, uint64_t work);
 void ap_elim_allocate(ap_elim *e);
@@ -55,6 +57,12 @@ void ap_elim_allocate(ap_elim *e);
 void ap_elim_set_edge(ap_elim *e, uint32_t edge, const int64_t *cost, int64_t scale);
 /* node_cost: AP_ELIM_INF for forbidden. Returns the value (AP_ELIM_FORBIDDEN: no choice) and fills choice. */
 int64_t ap_elim_run(ap_elim *e, int64_t *const *node_cost, uint32_t *choice);
+/* Elimination up to the last `kept` nodes of an exact plan, of which there are at most two; the others' least total for
+ * each of their strategies, [strategy of first][strategy of second] in the order of ids, goes to `out`: what
+ * ap_elim_run would return with these two fixed. */
+void ap_elim_run_ends(ap_elim *e, int64_t *const *node_cost, uint32_t kept, int64_t *out);
+/* Behind it: the choice of all others; those of the kept nodes stand in `choice` already. */
+void ap_elim_decode_ends(const ap_elim *e, int64_t *const *node_cost, uint32_t kept, uint32_t *choice);
 /* After a run of an exact plan: for every strategy the least total over all choices that take it, and the same for
  * every entry of an edge (in `margin` of its table, in that table's layout). */
 void ap_elim_margins(ap_elim *e, int64_t *const *node_cost, int64_t *const *out_margin);

@@ -390,6 +390,63 @@ static void test_eliminate(void **state)
     ap_ctx_release(ctx);
 }
 
+/* Two nodes kept: each pair of their strategies against elimination with the two fixed, and a choice that costs that.
+ */
+static void check_ends(ap_arena *a, const ap_kernel *k, int64_t *const *own, uint32_t u, uint32_t v)
+{
+    bool *last = AP_NEW_ARRAY(a, bool, k->p.nnodes);
+    last[u] = last[v] = true;
+    uint32_t kept = u == v ? 1 : 2, nu = k->p.nstrategies[u], nv = u == v ? 1 : k->p.nstrategies[v];
+    uint32_t *x = AP_NEW_ARRAY(a, uint32_t, k->p.nnodes);
+    ap_elim *e = ap_elim_plan_keeping(a, k, 1000000, last);
+    ap_elim_allocate(e);
+    for (uint32_t f = 0; f < k->p.nedges; f++)
+        ap_elim_set_edge(e, f, k->p.edge[f].cost, 1);
+    int64_t *table = AP_NEW_ARRAY(a, int64_t, (size_t)nu * nv), cost;
+    ap_elim_run_ends(e, own, kept, table);
+    for (uint32_t i = 0; i < nu; i++)
+        for (uint32_t j = 0; j < nv; j++) {
+            int64_t **fixed = AP_NEW_ARRAY(a, int64_t *, k->p.nnodes);
+            for (uint32_t w = 0; w < k->p.nnodes; w++) {
+                fixed[w] = ap_arena_memdup(a, own[w], k->p.nstrategies[w] * sizeof *own[w]);
+                for (uint32_t s = 0; s < k->p.nstrategies[w]; s++)
+                    if ((w == u && s != i) || (w == v && w != u && s != j))
+                        fixed[w][s] = AP_ELIM_INF;
+            }
+            int64_t value = table[(size_t)i * nv + j], least = ap_elim_run(e, fixed, x);
+            assert_int_equal(AP_ELIM_FORBIDDEN(value), AP_ELIM_FORBIDDEN(least));
+            if (AP_ELIM_FORBIDDEN(value))
+                continue;
+            assert_int_equal(value, least);
+            x[u] = i;
+            if (u != v)
+                x[v] = j;
+            ap_elim_run_ends(e, own, kept, table);
+            ap_elim_decode_ends(e, own, kept, x);
+            assert_true(ap_kernel_cost(k, x, &cost));
+            assert_int_equal(cost, value);
+        }
+}
+
+static void test_ends(void **state)
+{
+    (void)state;
+    rng r = {18};
+    ap_ctx *ctx = ap_ctx_create();
+    for (uint32_t i = 0; i < test_rounds(2000); i++) {
+        ap_arena *a = &ctx->scratch;
+        ap_problem p;
+        ap_kernel k;
+        random_problem(&r, a, &small, &p);
+        p.limit = INT64_MAX;
+        ap_kernel_from_problem(a, &p, &k);
+        uint32_t u = i % p.nnodes, v = i / 7 % p.nnodes;
+        check_ends(a, &k, costs_of(a, &k), u < v ? u : v, u < v ? v : u);
+        ap_arena_reset(a);
+    }
+    ap_ctx_release(ctx);
+}
+
 /* ---- multipliers ---- */
 
 /* What is fixed is in no choice that fits and is cheaper than the cutoff. */
@@ -511,9 +568,10 @@ static void test_mip(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_evaluate),       cmocka_unit_test(test_rows),  cmocka_unit_test(test_presolve),
-        cmocka_unit_test(test_rules),          cmocka_unit_test(test_pairs), cmocka_unit_test(test_eliminate),
-        cmocka_unit_test(test_glpk_contained), cmocka_unit_test(test_mip),   cmocka_unit_test(test_multipliers),
+        cmocka_unit_test(test_evaluate),    cmocka_unit_test(test_rows),           cmocka_unit_test(test_presolve),
+        cmocka_unit_test(test_rules),       cmocka_unit_test(test_pairs),          cmocka_unit_test(test_eliminate),
+        cmocka_unit_test(test_ends),        cmocka_unit_test(test_glpk_contained), cmocka_unit_test(test_mip),
+        cmocka_unit_test(test_multipliers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
