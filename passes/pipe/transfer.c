@@ -13,6 +13,7 @@ typedef struct side {
     int32_t parts[AP_MAX_FACTORS];
     int32_t *rank[AP_MAX_FACTORS];
     int32_t nspare, *spare; /* ascending */
+    int32_t *host, *island; /* of each rank */
     int64_t count;
 } side;
 
@@ -22,15 +23,10 @@ typedef struct walk {
     int nfactors;
     int64_t extent[AP_MAX_FACTORS]; /* of the value, for one microbatch */
     side from, to;
-    int64_t *host_sent, *rank_sent; /* elements; by host, by rank of `from` */
-    void (*visit)(void *user, const ap_piece *piece);
+    int64_t *host_sent, *rank_sent; /* elements; by host (to others), by rank of `from` */
+    void (*visit)(struct walk *w, const ap_piece *piece, int64_t elements);
     void *user;
 } walk;
-
-static int32_t host_of(const ap_cluster *c, int32_t rank)
-{
-    return c ? rank / c->devices_per_host : 0;
-}
 
 /* ---- sides ---- */
 
@@ -97,6 +93,16 @@ static void find_spare(walk *w, side *s)
     }
 }
 
+static void find_hosts(walk *w, side *s)
+{
+    s->host = AP_NEW_ARRAY(w->arena, int32_t, s->nranks);
+    s->island = AP_NEW_ARRAY(w->arena, int32_t, s->nranks);
+    for (int32_t r = 0; r < s->nranks && w->cluster; r++) {
+        s->host[r] = ap_cluster_host(w->cluster, s->first + r);
+        s->island[r] = ap_cluster_island(w->cluster, s->first + r);
+    }
+}
+
 static bool open_side(walk *w, side *s, const ap_transfer_side *of)
 {
     s->of = of;
@@ -113,6 +119,7 @@ static bool open_side(walk *w, side *s, const ap_transfer_side *of)
             return false;
     }
     find_spare(w, s);
+    find_hosts(w, s);
     return true;
 }
 
@@ -139,41 +146,46 @@ static bool open_walk(walk *w, const ap_transfer_side *from, const ap_transfer_s
 {
     if (!open_side(w, &w->from, from) || !open_side(w, &w->to, to) || !same_value(w))
         return false;
-    w->host_sent = AP_NEW_ARRAY(w->arena, int64_t, host_of(w->cluster, w->from.first + w->from.nranks - 1) + 1);
+    w->host_sent = AP_NEW_ARRAY(w->arena, int64_t, w->from.host[w->from.nranks - 1] + 1); /* hosts ascend with ranks */
     w->rank_sent = AP_NEW_ARRAY(w->arena, int64_t, w->from.nranks);
     return true;
 }
 
 /* ---- pieces ---- */
 
-/* How far away a holder is: the rank itself, its host, another one. */
-static int distance(const walk *w, int32_t a, int32_t b)
+typedef enum far { SELF, ISLAND, HOST, ELSEWHERE, FAR_COUNT } far;
+
+/* How far it is from a rank of one side to one of the other; both counted from the first of their side. */
+static far distance(const walk *w, int32_t src, int32_t dst)
 {
-    return a == b ? 0 : host_of(w->cluster, a) == host_of(w->cluster, b) ? 1 : 2;
+    if (w->from.first + src == w->to.first + dst)
+        return SELF;
+    if (w->from.island[src] == w->to.island[dst])
+        return ISLAND;
+    return w->from.host[src] == w->to.host[dst] ? HOST : ELSEWHERE;
 }
 
-/* Of the ranks base + spare[...] the one that shall send to dst. */
+/* Of the ranks base + spare[...] the one that shall send to dst; all counted from the first of their side. */
 static int32_t choose_sender(const walk *w, int32_t base, int32_t dst)
 {
-    int32_t best = w->from.first + base + w->from.spare[0];
+    int32_t best = base + w->from.spare[0];
     for (int32_t i = 1; i < w->from.nspare; i++) {
-        int32_t rank = w->from.first + base + w->from.spare[i];
-        int da = distance(w, rank, dst), db = distance(w, best, dst);
-        int64_t ha = w->host_sent[host_of(w->cluster, rank)], hb = w->host_sent[host_of(w->cluster, best)];
-        int64_t ra = w->rank_sent[rank - w->from.first], rb = w->rank_sent[best - w->from.first];
-        if (da != db ? da < db : da == 2 && ha != hb ? ha < hb : ra < rb)
-            best = rank;
+        int32_t src = base + w->from.spare[i];
+        far a = distance(w, src, dst), b = distance(w, best, dst);
+        int64_t ha = w->host_sent[w->from.host[src]], hb = w->host_sent[w->from.host[best]];
+        if (a != b ? a < b : a == ELSEWHERE && ha != hb ? ha < hb : w->rank_sent[src] < w->rank_sent[best])
+            best = src;
     }
     return best;
 }
 
 static void count_sent(walk *w, int32_t src, int32_t dst, int64_t elements)
 {
-    int d = distance(w, src, dst);
-    if (d == 2)
-        w->host_sent[host_of(w->cluster, src)] += elements;
-    if (d > 0)
-        w->rank_sent[src - w->from.first] += elements;
+    far d = distance(w, src, dst);
+    if (d == ELSEWHERE)
+        w->host_sent[w->from.host[src]] += elements;
+    if (d != SELF)
+        w->rank_sent[src] += elements;
 }
 
 /* Adds the next dimension, inside the ones before; joined to the last one where both sides walk them as one. */
@@ -194,9 +206,9 @@ static void add_dim(ap_piece *p, int64_t extent, int64_t src_stride, int64_t dst
 }
 
 /* What the source shard of parts src_part and the destination shard of parts dst_part have in common. */
-static void make_piece(walk *w, int32_t dst_rank, const int32_t *dst_part, const int32_t *src_part)
+static void make_piece(walk *w, int32_t dst, const int32_t *dst_part, const int32_t *src_part)
 {
-    ap_piece p = {.dst_rank = dst_rank};
+    ap_piece p = {.dst_rank = w->to.first + dst};
     int64_t elements = 1;
     int32_t base = 0;
     for (int f = 0; f < w->nfactors; f++) {
@@ -209,13 +221,14 @@ static void make_piece(walk *w, int32_t dst_rank, const int32_t *dst_part, const
         elements *= hi - lo;
         base += w->from.rank[f][src_part[f]];
     }
-    p.src_rank = choose_sender(w, base, dst_rank);
-    count_sent(w, p.src_rank, dst_rank, elements);
-    w->visit(w->user, &p);
+    int32_t src = choose_sender(w, base, dst);
+    p.src_rank = w->from.first + src;
+    count_sent(w, src, dst, elements);
+    w->visit(w, &p, elements);
 }
 
 /* All pieces of one destination rank, an odometer over the source shards that it meets. */
-static void walk_rank(walk *w, int32_t dst_rank, const int32_t *dst_part)
+static void walk_rank(walk *w, int32_t dst, const int32_t *dst_part)
 {
     int32_t first[AP_MAX_FACTORS], last[AP_MAX_FACTORS], at[AP_MAX_FACTORS];
     for (int f = 0; f < w->nfactors; f++) {
@@ -226,7 +239,7 @@ static void walk_rank(walk *w, int32_t dst_rank, const int32_t *dst_part)
         last[f] = (int32_t)((hi - 1) / w->from.extent[f]);
     }
     for (;;) {
-        make_piece(w, dst_rank, dst_part, at);
+        make_piece(w, dst, dst_part, at);
         int f = w->nfactors - 1;
         while (f >= 0 && at[f] == last[f])
             at[f] = first[f], f--;
@@ -256,7 +269,7 @@ static void walk_all(walk *w)
         ap_mesh_coords(w->to.of->mesh, r, coords); /* of microbatch 0: point r */
         for (int f = 0; f < w->nfactors; f++)
             part[f] = part_of(&w->to, f, coords);
-        walk_rank(w, w->to.first + r, part);
+        walk_rank(w, r, part);
     }
 }
 
@@ -267,9 +280,10 @@ typedef struct list {
     AP_VEC(ap_piece) pieces;
 } list;
 
-static void append(void *user, const ap_piece *piece)
+static void append(walk *w, const ap_piece *piece, int64_t elements)
 {
-    list *l = user;
+    (void)elements;
+    list *l = w->user;
     ap_vec_push(l->arena, &l->pieces, *piece);
 }
 
@@ -291,63 +305,55 @@ ap_status ap_transfer_find(ap_ctx *ctx, ap_arena *arena, const ap_cluster *clust
 
 /* ---- the price ---- */
 
-/* Bytes through every port. */
+/* Everything leaves and arrives through ports: those of a device, one for each kind of link, and what the devices of an
+ * island or host share of the link that leads out. Picoseconds that each of them is busy. */
 typedef struct ports {
-    const ap_cluster *cluster;
-    int32_t from, to;               /* first ranks */
-    int64_t bytes;                  /* of an element */
-    int64_t *sent[2], *received[2]; /* by rank of either side; [1]: to and from other hosts */
-    bool used[2];
+    int64_t bytes;                                               /* of an element */
+    double *sent[FAR_COUNT], *received[FAR_COUNT];               /* by rank of either side */
+    double *shared_sent[FAR_COUNT], *shared_received[FAR_COUNT]; /* by island (of links in a host), by host */
+    double most, latency;
 } ports;
 
-static void load_ports(void *user, const ap_piece *piece)
+static void load(ports *p, double *port, double bytes, int64_t bytes_per_second)
 {
-    ports *p = user;
-    int64_t bytes = p->bytes;
-    if (piece->src_rank == piece->dst_rank)
+    if (bytes_per_second <= 0)
         return;
-    for (int d = 0; d < piece->ndims; d++)
-        bytes *= piece->extent[d];
-    int far = host_of(p->cluster, piece->src_rank) != host_of(p->cluster, piece->dst_rank);
-    p->used[far] = true;
-    p->sent[far][piece->src_rank - p->from] += bytes;
-    p->received[far][piece->dst_rank - p->to] += bytes;
+    *port += bytes * 1e12 / (double)bytes_per_second;
+    p->most = *port > p->most ? *port : p->most;
 }
 
-static int64_t busiest(int32_t n, const int64_t *bytes)
+static void load_ports(walk *w, const ap_piece *piece, int64_t elements)
 {
-    int64_t most = 0;
-    for (int32_t i = 0; i < n; i++)
-        most = ap_max_i64(most, bytes[i]);
-    return most;
-}
-
-static int64_t wire_ps(const ap_link *l, int64_t bytes)
-{
-    double ps = (double)bytes * 1e12 / (double)l->bytes_per_second;
-    return ps < 9e18 ? (int64_t)ps : INT64_MAX;
+    ports *p = w->user;
+    int32_t src = piece->src_rank - w->from.first, dst = piece->dst_rank - w->to.first;
+    far d = distance(w, src, dst);
+    if (d == SELF)
+        return;
+    ap_level level = ap_cluster_level(w->cluster, piece->src_rank, piece->dst_rank);
+    double bytes = (double)elements * (double)p->bytes;
+    p->latency = (double)level.latency_ps > p->latency ? (double)level.latency_ps : p->latency;
+    load(p, &p->sent[d][src], bytes, level.bytes_per_second);
+    load(p, &p->received[d][dst], bytes, level.bytes_per_second);
+    if (d == ISLAND)
+        return;
+    const int32_t *from = d == HOST ? w->from.island : w->from.host, *to = d == HOST ? w->to.island : w->to.host;
+    load(p, &p->shared_sent[d][from[src]], bytes, level.shared_bytes_per_second);
+    load(p, &p->shared_received[d][to[dst]], bytes, level.shared_bytes_per_second);
 }
 
 int64_t ap_transfer_cost(const ap_cluster *cluster, ap_arena *arena, const ap_transfer_side *from,
                          const ap_transfer_side *to, int64_t element_bytes)
 {
-    ports p = {.cluster = cluster, .from = from->mesh->first_rank, .to = to->mesh->first_rank, .bytes = element_bytes};
+    ports p = {.bytes = element_bytes};
     walk w = {.cluster = cluster, .arena = arena, .visit = load_ports, .user = &p};
     if (!open_walk(&w, from, to))
         return INT64_MAX;
-    for (int far = 0; far < 2; far++) {
-        p.sent[far] = AP_NEW_ARRAY(arena, int64_t, w.from.nranks);
-        p.received[far] = AP_NEW_ARRAY(arena, int64_t, w.to.nranks);
+    for (int d = ISLAND; d < FAR_COUNT; d++) { /* the numbers of islands and hosts are at most those of ranks */
+        p.sent[d] = AP_NEW_ARRAY(arena, double, w.from.nranks);
+        p.received[d] = AP_NEW_ARRAY(arena, double, w.to.nranks);
+        p.shared_sent[d] = AP_NEW_ARRAY(arena, double, w.from.first + w.from.nranks);
+        p.shared_received[d] = AP_NEW_ARRAY(arena, double, w.to.first + w.to.nranks);
     }
     walk_all(&w);
-    int64_t wire = 0, latency = 0;
-    for (int far = 0; far < 2; far++) {
-        const ap_link *link = far ? &cluster->between : &cluster->inside;
-        if (!p.used[far])
-            continue;
-        latency = ap_max_i64(latency, link->latency_ps);
-        wire = ap_max_i64(wire, wire_ps(link, busiest(w.from.nranks, p.sent[far])));
-        wire = ap_max_i64(wire, wire_ps(link, busiest(w.to.nranks, p.received[far])));
-    }
-    return ap_sat_add(latency, wire);
+    return p.latency + p.most < 9e18 ? (int64_t)(p.latency + p.most) : INT64_MAX;
 }

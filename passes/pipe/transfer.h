@@ -8,10 +8,10 @@
  *   rank 2 | rank 3                      rank 5 rank 5
  *
  * Every element that a destination rank holds arrives there once. Who sends it is chosen among all ranks that hold it:
- * the rank itself, else one of the same host, else one of the host and device that have sent least so far, ties by
- * rank (Alpa's own scheme lets the first holder send everything). Making a value whole on several devices of a host
- * after one copy has arrived is not done here: an arrival sharding that splits, and an all_gather behind it, is a
- * choice of the planner. */
+ * the rank itself, else one of the same island, else of the same host, else of the host that has sent least to others;
+ * among equals the device that has sent least, then the first (Alpa's own scheme lets the first holder send
+ * everything). Making a value whole on several devices of a host after one copy has arrived is not done here: an
+ * arrival sharding that splits, and an all_gather behind it, is a choice of the planner. */
 #ifndef AP_PASSES_PIPE_TRANSFER_H
 #define AP_PASSES_PIPE_TRANSFER_H
 
@@ -37,8 +37,9 @@ ap_status ap_transfer_find(ap_ctx *ctx, ap_arena *arena, const ap_cluster *clust
                            const ap_transfer_side *to, ap_transfer *out);
 
 /* Picoseconds of one microbatch: latency of the farthest link that is used, and the time of the busiest port: what a
- * device sends or receives inside its host, what crosses the link of a host or device to other hosts. 0 when nothing
- * leaves a rank, INT64_MAX where ap_transfer_find fails. Allocates in `arena`, a few words per rank. */
+ * device sends or receives in its island, its host, to other hosts, and what the devices of an island or a host send or
+ * receive together where they share the link that leads out. 0 when nothing leaves a rank, INT64_MAX where
+ * ap_transfer_find fails. Allocates in `arena`, a few words per rank. */
 int64_t ap_transfer_cost(const ap_cluster *cluster, ap_arena *arena, const ap_transfer_side *from,
                          const ap_transfer_side *to, int64_t element_bytes);
 

@@ -202,13 +202,14 @@ typedef struct hand {
 } hand;
 
 /* The types of the two values of a text with two meshes. */
-static hand read(const char *text, int32_t devices_per_host)
+static hand read(const char *text, int32_t devices_per_host, int64_t shared)
 {
     hand h = {.ctx = ap_ctx_create()};
     ap_cluster_local(devices_per_host, &h.cluster);
     h.cluster.hosts = 64;
-    h.cluster.inside = (ap_link){.latency_ps = 1000, .bytes_per_second = 100000000000};
-    h.cluster.between = (ap_link){.latency_ps = 7000, .bytes_per_second = 10000000000};
+    h.cluster.inside = (ap_level){.latency_ps = 1000, .bytes_per_second = 100000000000};
+    h.cluster.between = (ap_level){.latency_ps = 7000, .bytes_per_second = 10000000000};
+    h.cluster.between.shared_bytes_per_second = shared;
     h.m = module_of(h.ctx, text);
     for (int i = 0; i < 2; i++) {
         ap_type_info t = ap_type_get(h.ctx, ap_value_type(h.m, h.m->funcs.at[0].argument[i]));
@@ -218,14 +219,19 @@ static hand read(const char *text, int32_t devices_per_host)
     return h;
 }
 
-static void assert_price(const char *text, int32_t devices_per_host, uint32_t pieces, int64_t ps)
+static void assert_shared(const char *text, int32_t devices_per_host, int64_t shared, uint32_t pieces, int64_t ps)
 {
-    hand h = read(text, devices_per_host);
+    hand h = read(text, devices_per_host, shared);
     ap_transfer t;
     assert_ok(h.ctx, ap_transfer_find(h.ctx, &h.ctx->arena, &h.cluster, &h.side[0], &h.side[1], &t));
     assert_int_equal(t.npieces, pieces);
     assert_int_equal(ap_transfer_cost(&h.cluster, &h.ctx->scratch, &h.side[0], &h.side[1], 4), ps);
     ap_ctx_release(h.ctx);
+}
+
+static void assert_price(const char *text, int32_t devices_per_host, uint32_t pieces, int64_t ps)
+{
+    assert_shared(text, devices_per_host, 0, pieces, ps);
 }
 
 #define TEXT(mesh_a, type_a, mesh_b, type_b)                                                                           \
@@ -241,6 +247,9 @@ static void prices(void **unused)
     assert_price(TEXT("[x=2] ranks 0..1", "f32[1000] @a[-]", "[y=2] ranks 2..3", "f32[1000] @b[-]"), 4, 2, 41000);
     /* split the same way: each its half */
     assert_price(TEXT("[x=2] ranks 0..1", "f32[1000] @a[x]", "[y=2] ranks 2..3", "f32[1000] @b[y]"), 2, 2, 207000);
+    /* ... through one card of the host, which both share */
+    assert_shared(TEXT("[x=2] ranks 0..1", "f32[1000] @a[x]", "[y=2] ranks 2..3", "f32[1000] @b[y]"), 2, 10000000000, 2,
+                  407000);
     /* one sender, two receivers */
     assert_price(TEXT("[x=1] ranks 0..0", "f32[1000] @a[-]", "[y=2] ranks 1..2", "f32[1000] @b[-]"), 4, 2, 81000);
     /* the same ranks, the same sharding: nothing moves */
@@ -254,7 +263,7 @@ static void prices(void **unused)
 static void spread(void **unused)
 {
     (void)unused;
-    hand h = read(TEXT("[x=4] ranks 0..3", "f32[8] @a[-]", "[y=4] ranks 4..7", "f32[8] @b[-]"), 2);
+    hand h = read(TEXT("[x=4] ranks 0..3", "f32[8] @a[-]", "[y=4] ranks 4..7", "f32[8] @b[-]"), 2, 0);
     ap_transfer t;
     bool sends[4] = {false};
     assert_ok(h.ctx, ap_transfer_find(h.ctx, &h.ctx->arena, &h.cluster, &h.side[0], &h.side[1], &t));
@@ -277,7 +286,7 @@ static void refused(void **unused)
         "time mb=2\n" TEXT("[x=2] ranks 0..1", "f32[6^8] @a[mb*x]", "[y=2] ranks 2..3", "f32[6] @b[mb]"),
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        hand h = read(texts[i], 2);
+        hand h = read(texts[i], 2, 0);
         ap_transfer t;
         assert_int_equal(ap_transfer_find(h.ctx, &h.ctx->arena, NULL, &h.side[0], &h.side[1], &t), AP_ERR_BUG);
         assert_true(ap_transfer_cost(&h.cluster, &h.ctx->scratch, &h.side[0], &h.side[1], 4) == INT64_MAX);
