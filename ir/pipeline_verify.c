@@ -141,11 +141,6 @@ static int time_factor(const ap_module *m, ap_type type)
     return AP_MAX_FACTORS;
 }
 
-static bool is_partial(const ap_module *m, ap_type type)
-{
-    return ap_sharding_partial_mask(ap_sharding_get(m->ctx, ap_type_get(m->ctx, type).sharding)) != 0;
-}
-
 /* The same value: element type, factors and their logical extents; padding may differ. */
 static bool same_value(const ap_ctx *ctx, ap_type a, ap_type b)
 {
@@ -184,8 +179,6 @@ static void check_link(checker *c, uint32_t i)
     else if (time_factor(from, made) != time_factor(to, read))
         fault(c, "slot %%%s is cut into other microbatches by stage @%s than by stage @%s", name,
               stage_name(c, w->from), stage_name(c, w->to));
-    else if (is_partial(from, made) || is_partial(to, read))
-        fault(c, "slot %%%s is partial", name);
     if (w->from_depth < 1 || w->to_depth < 1)
         fault(c, "link %%%s has no slots", name);
     for (uint32_t k = 0; k < i; k++) {
@@ -238,19 +231,31 @@ static bool same_symbol(const ap_module *a, const ap_symbol_info *x, const ap_mo
     return d->kind == AP_DATA_FILE ? file && d->size == e->size : inside;
 }
 
+typedef struct owner {
+    uint32_t stage; /* 1 + the first that has the symbol */
+    ap_symbol symbol;
+} owner;
+
 /* A symbol of several stages is one symbol. */
-static void check_symbols(checker *c, uint32_t s)
+static void check_symbols(checker *c)
 {
-    const ap_module *m = c->p->stages.at[s].m;
-    for (ap_symbol i = 0; i < m->symbols.len; i++) {
-        const ap_symbol_info *x = &m->symbols.at[i];
-        for (uint32_t t = 0; t < s && x->kind < AP_SYMBOL_KIND_COUNT; t++) {
-            const ap_module *before = c->p->stages.at[t].m;
-            for (ap_symbol k = 0; k < before->symbols.len; k++)
-                if (before->symbols.at[k].name == x->name && before->symbols.at[k].kind < AP_SYMBOL_KIND_COUNT &&
-                    !same_symbol(m, x, before, &before->symbols.at[k]))
-                    fault(c, "@%s is one thing in stage @%s and another in stage @%s", ap_name_str(c->p->ctx, x->name),
-                          stage_name(c, t), stage_name(c, s));
+    const ap_pipeline *p = c->p;
+    AP_VEC(owner) by_name = {0};
+    for (uint32_t s = 0; s < p->stages.len; s++) {
+        const ap_module *m = p->stages.at[s].m;
+        for (ap_symbol i = 0; i < m->symbols.len; i++) {
+            const ap_symbol_info *x = &m->symbols.at[i];
+            if (x->kind == AP_SYMBOL_KIND_COUNT)
+                continue;
+            while (by_name.len <= x->name)
+                ap_vec_push(&p->ctx->scratch, &by_name, (owner){0});
+            owner *o = &by_name.at[x->name];
+            if (!o->stage)
+                *o = (owner){s + 1, i};
+            const ap_module *first = p->stages.at[o->stage - 1].m;
+            if (!same_symbol(m, x, first, &first->symbols.at[o->symbol]))
+                fault(c, "@%s is one thing in stage @%s and another in stage @%s", ap_name_str(p->ctx, x->name),
+                      stage_name(c, o->stage - 1), stage_name(c, s));
         }
     }
 }
@@ -277,8 +282,7 @@ ap_status ap_pipeline_verify(ap_pipeline *p)
     check_ranks(&c);
     check_ports(&c);
     check_links(&c);
-    for (uint32_t s = 0; s < p->stages.len; s++)
-        check_symbols(&c, s);
+    check_symbols(&c);
     if (c.status == AP_OK)
         check_lists(&c);
     return c.status;

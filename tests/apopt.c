@@ -3,11 +3,14 @@
  *     apopt FILE.ap [--passes=LIST] [--local] [--print-only] [--no-verify] [--check] [--read-local]
  *
  * Reads a module, verifies it, runs the passes, verifies after each, prints. --local lowers to a local
- * program and prints that. --print-only reads and prints. --check also evaluates after every pass and
- * compares. --read-local reads a local program instead, verifies and prints it. --verify is the default.
- * The exit code is that of the status; messages go to standard error. */
+ * program and prints that. A file that begins with `pipeline` is read, verified and printed as one. --print-only reads
+ * and prints. --check also evaluates after every pass and compares. --read-local reads a local program instead,
+ * verifies and prints it. --verify is the default. The exit code is that of the status; messages go to standard error.
+ */
 #include "ir/base/file.h"
+#include "ir/lex.h"
 #include "ir/local.h"
+#include "ir/pipeline.h"
 #include "ir/text_form.h"
 #include "passes/check.h"
 
@@ -95,12 +98,31 @@ static ap_status process_local(ap_ctx *ctx, const options *o, const ap_file *f, 
     return AP_OK;
 }
 
+static bool is_pipeline(ap_ctx *ctx, const ap_file *f)
+{
+    ap_lex l;
+    ap_lex_init(&l, ctx, NULL, (const char *)f->data, f->size);
+    return ap_lex_accept_word(&l, "pipeline");
+}
+
+static ap_status process_pipeline(ap_ctx *ctx, const options *o, const ap_file *f, ap_text *out)
+{
+    ap_pipeline *p;
+    AP_TRY(ap_pipeline_parse(ctx, stem(o->file), (const char *)f->data, f->size, &p));
+    if (!o->print_only && !o->no_verify)
+        AP_TRY(ap_pipeline_verify(p));
+    ap_pipeline_print(p, out);
+    return AP_OK;
+}
+
 static ap_status process(ap_ctx *ctx, const options *o, const ap_file *f, ap_text *out)
 {
     ap_module *m;
     ap_check check = {0};
     if (o->read_local)
         return process_local(ctx, o, f, out);
+    if (is_pipeline(ctx, f))
+        return process_pipeline(ctx, o, f, out);
     AP_TRY(ap_module_parse(ctx, stem(o->file), (const char *)f->data, f->size, &m));
     if (!o->print_only && !o->no_verify)
         AP_TRY(ap_module_verify(m));

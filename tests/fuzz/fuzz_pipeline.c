@@ -1,0 +1,28 @@
+/* The text of a pipeline: parse, verify, print, parse again. */
+#include "fuzz.h"
+
+#include "ir/pipeline.h"
+
+#include <string.h>
+
+static ap_status body(ap_ctx *ctx, const uint8_t *data, size_t size)
+{
+    ap_pipeline *p, *again;
+    AP_TRY(ap_pipeline_parse(ctx, "in.ap", (const char *)data, size, &p));
+    ap_status verified = ap_pipeline_verify(p);
+    ap_text a, b;
+    ap_text_init(&a, &ctx->arena);
+    ap_text_init(&b, &ctx->arena);
+    ap_pipeline_print(p, &a);
+    fuzz_check(ap_pipeline_parse(ctx, "out.ap", ap_text_str(&a), a.len, &again) == AP_OK,
+               "printed text does not parse");
+    ap_pipeline_print(again, &b);
+    fuzz_check(strcmp(ap_text_str(&a), ap_text_str(&b)) == 0, "print(parse(print)) differs");
+    fuzz_check((ap_pipeline_verify(again) == AP_OK) == (verified == AP_OK), "printing changes what the verifier says");
+    return verified;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    return fuzz_run(body, data, size);
+}
