@@ -1,6 +1,6 @@
 /* Rules of local programs: no kernel or exchange ever leaves its buffer on any rank, nothing writes into
- * parameters or inputs, groups partition the ranks. Numbers are computed as the generated code does, rank by
- * rank where they depend on it, with overflow counted as leaving. */
+ * parameters or inputs, groups partition the ranks. Numbers are computed as the generated code does, point by
+ * point (rank by rank, and microbatch by microbatch) where they depend on it, with overflow counted as leaving. */
 #include "ir/local_text.h"
 
 #include "ir/print.h"
@@ -38,19 +38,40 @@ static const char *name_of(const ap_local *p, const char *prefix, ap_name n)
     return ap_text_str(&t);
 }
 
-/* ---- numbers that depend on the rank ---- */
+/* ---- numbers that depend on rank and microbatch ---- */
 
-static int32_t coordinate(const ap_local *p, int32_t rank, int axis)
+static int32_t coordinate(const ap_local *p, int32_t point, int axis)
 {
-    return rank / p->axis_stride[axis] % p->axis_size[axis];
+    return point / p->axis_stride[axis] % p->axis_size[axis];
 }
 
-static bool affine_at(const ap_local *p, const ap_affine *a, int32_t rank, int64_t *out)
+static int32_t microbatches(const ap_local *p)
+{
+    return p->ntime ? p->axis_size[0] : 1;
+}
+
+static int32_t count_points(const ap_local *p)
+{
+    return p->nranks * microbatches(p);
+}
+
+/* "rank 3", "rank 3, microbatch 1" */
+static const char *point_text(const ap_local *p, int32_t point)
+{
+    ap_text t;
+    ap_text_init(&t, &p->ctx->arena);
+    ap_text_addf(&t, "rank %" PRId32, point % p->nranks);
+    if (p->ntime)
+        ap_text_addf(&t, ", microbatch %" PRId32, point / p->nranks);
+    return ap_text_str(&t);
+}
+
+static bool affine_at(const ap_local *p, const ap_affine *a, int32_t point, int64_t *out)
 {
     *out = a->base;
     for (int i = 0; i < p->naxes; i++) {
         int64_t x;
-        if (!ap_mul_i64(a->step[i], coordinate(p, rank, i), &x) || !ap_add_i64(*out, x, out))
+        if (!ap_mul_i64(a->step[i], coordinate(p, point, i), &x) || !ap_add_i64(*out, x, out))
             return false;
     }
     return true;
@@ -72,12 +93,12 @@ static bool affine_in_axes(const ap_local *p, const ap_affine *a)
     return true;
 }
 
-static bool runs_on(const ap_local *p, const ap_instr *in, int32_t rank)
+static bool runs_on(const ap_local *p, const ap_instr *in, int32_t point)
 {
     bool zero = true;
     for (int a = 0; a < p->naxes; a++)
         if (in->when_mask >> a & 1)
-            zero = zero && coordinate(p, rank, a) == 0;
+            zero = zero && coordinate(p, point, a) == 0;
     return in->when == AP_WHEN_ALWAYS || zero == (in->when == AP_WHEN_ZERO);
 }
 
@@ -123,11 +144,11 @@ static bool place_of(const ap_local *p, const ap_ref *r, int64_t *out_bytes, ap_
 }
 
 /* First byte and the one behind the last, from the beginning of the space (or of the caller's tensor). */
-static bool byte_range(const ap_local *p, const ap_ref *r, const ap_reach *reach, int esize, int32_t rank, int64_t *lo,
+static bool byte_range(const ap_local *p, const ap_ref *r, const ap_reach *reach, int esize, int32_t point, int64_t *lo,
                        int64_t *hi)
 {
     int64_t offset, base = r->space == AP_SPACE_ARENA ? r->byte_offset : 0;
-    return affine_at(p, &r->offset, rank, &offset) && ap_add_i64(offset, reach->lo, lo) &&
+    return affine_at(p, &r->offset, point, &offset) && ap_add_i64(offset, reach->lo, lo) &&
            ap_add_i64(offset, reach->hi, hi) && ap_add_i64(*hi, 1, hi) && ap_mul_i64(*lo, esize, lo) &&
            ap_mul_i64(*hi, esize, hi) && ap_add_i64(*lo, base, lo) && ap_add_i64(*hi, base, hi);
 }
@@ -154,16 +175,16 @@ static bool check_place(verifier *v, const ap_ref *r, const char *what, uint32_t
     return true;
 }
 
-static bool check_bytes(verifier *v, const ap_ref *r, uint32_t i, ap_dtype dtype, const ap_reach *reach, int32_t rank,
+static bool check_bytes(verifier *v, const ap_ref *r, uint32_t i, ap_dtype dtype, const ap_reach *reach, int32_t point,
                         int64_t bytes)
 {
     int64_t lo, hi;
     if (!reach->any)
         return true;
-    if (byte_range(v->p, r, reach, ap_dtype_bytes(dtype), rank, &lo, &hi) && lo >= 0 && hi <= bytes)
+    if (byte_range(v->p, r, reach, ap_dtype_bytes(dtype), point, &lo, &hi) && lo >= 0 && hi <= bytes)
         return true;
-    complain(v, "operand %" PRIu32 " leaves the %s on rank %" PRId32 ": bytes %" PRId64 " to %" PRId64 " of %" PRId64,
-             i, ap_space_text[r->space], rank, lo, hi, bytes);
+    complain(v, "operand %" PRIu32 " leaves the %s on %s: bytes %" PRId64 " to %" PRId64 " of %" PRId64, i,
+             ap_space_text[r->space], point_text(v->p, point), lo, hi, bytes);
     return false;
 }
 
@@ -175,11 +196,11 @@ static void check_ref(verifier *v, const ap_instr *in, uint32_t i, ap_dtype dtyp
     int64_t bytes;
     if (!check_place(v, r, "operand", i, dtype, written, &bytes) || !reach->any)
         return;
-    int32_t ranks = affine_is_plain(&r->offset) ? 1 : p->nranks;
-    for (int32_t rank = 0; rank < ranks; rank++) {
-        if (ranks > 1 && !runs_on(p, in, rank))
+    int32_t ranks = affine_is_plain(&r->offset) ? 1 : count_points(p);
+    for (int32_t point = 0; point < ranks; point++) {
+        if (ranks > 1 && !runs_on(p, in, point))
             continue;
-        if (!check_bytes(v, r, i, dtype, reach, rank, bytes))
+        if (!check_bytes(v, r, i, dtype, reach, point, bytes))
             return;
     }
 }
@@ -197,28 +218,28 @@ static void check_when(verifier *v, const ap_instr *in)
 }
 
 /* Bytes from operand a of the call to operand b; false: on overflow. */
-static bool distance(const ap_local *p, const ap_instr *in, const ap_kernel *k, uint32_t a, uint32_t b, int32_t rank,
+static bool distance(const ap_local *p, const ap_instr *in, const ap_kernel *k, uint32_t a, uint32_t b, int32_t point,
                      int64_t *out)
 {
     const ap_reach start = {.any = true};
     int64_t at[2], end;
-    return byte_range(p, &in->ref[a], &start, ap_dtype_bytes(k->operand[a].dtype), rank, &at[0], &end) &&
-           byte_range(p, &in->ref[b], &start, ap_dtype_bytes(k->operand[b].dtype), rank, &at[1], &end) &&
+    return byte_range(p, &in->ref[a], &start, ap_dtype_bytes(k->operand[a].dtype), point, &at[0], &end) &&
+           byte_range(p, &in->ref[b], &start, ap_dtype_bytes(k->operand[b].dtype), point, &at[1], &end) &&
            ap_add_i64(at[1], at[0] == INT64_MIN ? INT64_MAX : -at[0], out);
 }
 
 /* What a call writes on the rank lies apart from its other operands, or takes their place element by element. */
-static bool check_sharing(verifier *v, const ap_instr *in, const ap_kernel *k, const int64_t *ints, int32_t rank)
+static bool check_sharing(verifier *v, const ap_instr *in, const ap_kernel *k, const int64_t *ints, int32_t point)
 {
     for (uint32_t w = 0; w < in->nrefs; w++) {
         for (uint32_t i = 0; i < in->nrefs; i++) {
             bool arena = in->ref[w].space == AP_SPACE_ARENA && in->ref[i].space == AP_SPACE_ARENA;
             bool seen = k->operand[i].written && i <= w;
             int64_t delta;
-            if (!arena || !k->operand[w].written || seen || !distance(v->p, in, k, w, i, rank, &delta) ||
+            if (!arena || !k->operand[w].written || seen || !distance(v->p, in, k, w, i, point, &delta) ||
                 ap_local_may_share(k, ints, w, i, delta))
                 continue;
-            complain(v, "operand %" PRIu32 " overwrites operand %" PRIu32 " on rank %" PRId32, w, i, rank);
+            complain(v, "operand %" PRIu32 " overwrites operand %" PRIu32 " on %s", w, i, point_text(v->p, point));
             return false;
         }
     }
@@ -230,18 +251,18 @@ static void check_call_by_rank(verifier *v, const ap_instr *in, const ap_kernel 
 {
     const ap_local *p = v->p;
     int64_t *ints = AP_NEW_ARRAY(&p->ctx->scratch, int64_t, in->nints), bytes;
-    for (int32_t rank = 0; rank < p->nranks; rank++) {
-        if (!runs_on(p, in, rank))
+    for (int32_t point = 0; point < count_points(p); point++) {
+        if (!runs_on(p, in, point))
             continue;
         for (uint32_t i = 0; i < in->nints; i++) {
-            if (!affine_at(p, &in->ints[i].value, rank, &ints[i])) {
-                complain(v, "int %" PRIu32 " is too large on rank %" PRId32, i, rank);
+            if (!affine_at(p, &in->ints[i].value, point, &ints[i])) {
+                complain(v, "int %" PRIu32 " is too large on %s", i, point_text(p, point));
                 return;
             }
             ints[i] = ap_max_i64(in->ints[i].lo, ap_min_i64(ints[i], in->ints[i].hi));
         }
         if (!ap_local_turns_fit(k, ints)) {
-            complain(v, "a loop has more turns than its extent, or fewer than none, on rank %" PRId32, rank);
+            complain(v, "a loop has more turns than its extent, or fewer than none, on %s", point_text(p, point));
             return;
         }
         for (uint32_t i = 0; i < in->nrefs; i++) {
@@ -251,10 +272,10 @@ static void check_call_by_rank(verifier *v, const ap_instr *in, const ap_kernel 
                 return;
             }
             if (!check_place(v, &in->ref[i], "operand", i, k->operand[i].dtype, k->operand[i].written, &bytes) ||
-                !check_bytes(v, &in->ref[i], i, k->operand[i].dtype, &reach, rank, bytes))
+                !check_bytes(v, &in->ref[i], i, k->operand[i].dtype, &reach, point, bytes))
                 return;
         }
-        if (!check_sharing(v, in, k, ints, rank))
+        if (!check_sharing(v, in, k, ints, point))
             return;
     }
 }
@@ -353,9 +374,9 @@ static void check_call(verifier *v, const ap_instr *in)
         else
             complain(v, "operand %" PRIu32 " reaches further than numbers go", i);
     }
-    int32_t ranks = moves_as_one(in, k) ? 1 : p->nranks;
-    for (int32_t rank = 0; v->status == AP_OK && rank < ranks; rank++)
-        if ((ranks == 1 || runs_on(p, in, rank)) && !check_sharing(v, in, k, NULL, rank))
+    int32_t ranks = moves_as_one(in, k) ? 1 : count_points(p);
+    for (int32_t point = 0; v->status == AP_OK && point < ranks; point++)
+        if ((ranks == 1 || runs_on(p, in, point)) && !check_sharing(v, in, k, NULL, point))
             return;
 }
 
@@ -371,14 +392,14 @@ static bool exchange_reach(const ap_exchange *x, const int64_t *stride, int32_t 
 }
 
 /* Elements of dimension `dim` that rank `rank` sees of the box of peer p. */
-static bool count_at(const ap_local *p, uint8_t n, const ap_count *count, int dim, int32_t rank, int32_t peer,
+static bool count_at(const ap_local *p, uint8_t n, const ap_count *count, int dim, int32_t point, int32_t peer,
                      int64_t *extent)
 {
     for (uint8_t i = 0; i < n; i++) {
         int64_t left, less;
         if (count[i].dim != dim)
             continue;
-        if (!affine_at(p, &count[i].value, rank, &left) || !ap_mul_i64(count[i].per_peer, -(int64_t)peer, &less) ||
+        if (!affine_at(p, &count[i].value, point, &left) || !ap_mul_i64(count[i].per_peer, -(int64_t)peer, &less) ||
             !ap_add_i64(left, less, &left))
             return false;
         *extent = ap_max_i64(0, ap_min_i64(*extent, left));
@@ -387,14 +408,14 @@ static bool count_at(const ap_local *p, uint8_t n, const ap_count *count, int di
 }
 
 /* Widens by the box that the rank gets from position `peer`, at `offset`. */
-static bool add_box(const ap_local *p, const ap_exchange *x, const int64_t *stride, int32_t rank, int32_t peer,
+static bool add_box(const ap_local *p, const ap_exchange *x, const int64_t *stride, int32_t point, int32_t peer,
                     int64_t per_position, int32_t position, ap_reach *all)
 {
     ap_reach r = {.any = true};
     int64_t at;
     for (int d = 0; d < x->ndims; d++) {
         int64_t extent = x->extent[d];
-        if (!count_at(p, x->ncounts, x->count, d, rank, peer, &extent) || !ap_reach_loop(&r, extent, stride[d]))
+        if (!count_at(p, x->ncounts, x->count, d, point, peer, &extent) || !ap_reach_loop(&r, extent, stride[d]))
             return false;
     }
     if (!ap_mul_i64(per_position, position, &at) || !ap_add_i64(r.lo, at, &r.lo) || !ap_add_i64(r.hi, at, &r.hi))
@@ -418,26 +439,27 @@ static void check_exchange_by_rank(verifier *v, const ap_instr *in)
     if (!check_place(v, &in->ref[0], "operand", 0, x->dtype, false, &src_bytes) ||
         !check_place(v, &in->ref[1], "operand", 1, x->dtype, true, &dst_bytes))
         return;
-    for (int32_t i = 0; i < p->nranks; i++) {
-        const int32_t *list = g->rank + i / g->size * g->size;
+    for (int32_t i = 0; i < count_points(p); i++) {
+        int32_t now = i / p->nranks * p->nranks, at = i % p->nranks, point = now + g->rank[at];
+        const int32_t *list = g->rank + at / g->size * g->size;
         ap_reach src = {0}, dst = {0};
         int64_t lo[2], hi[2];
         bool ok = true;
         for (int32_t q = 0; ok && q < g->size; q++)
-            ok = add_box(p, x, x->src_stride, list[q], i % g->size, me, q, &src) &&
-                 add_box(p, x, x->dst_stride, g->rank[i], q, peer, q, &dst);
+            ok = add_box(p, x, x->src_stride, now + list[q], at % g->size, me, q, &src) &&
+                 add_box(p, x, x->dst_stride, point, q, peer, q, &dst);
         if (!ok) {
             complain(v, "it reaches further than numbers go");
             return;
         }
-        if (!check_bytes(v, &in->ref[0], 0, x->dtype, &src, g->rank[i], src_bytes) ||
-            !check_bytes(v, &in->ref[1], 1, x->dtype, &dst, g->rank[i], dst_bytes))
+        if (!check_bytes(v, &in->ref[0], 0, x->dtype, &src, point, src_bytes) ||
+            !check_bytes(v, &in->ref[1], 1, x->dtype, &dst, point, dst_bytes))
             return;
         bool both = src.any && dst.any && in->ref[0].space == AP_SPACE_ARENA && in->ref[1].space == AP_SPACE_ARENA;
-        if (both && byte_range(p, &in->ref[0], &src, ap_dtype_bytes(x->dtype), g->rank[i], &lo[0], &hi[0]) &&
-            byte_range(p, &in->ref[1], &dst, ap_dtype_bytes(x->dtype), g->rank[i], &lo[1], &hi[1]) && lo[0] < hi[1] &&
+        if (both && byte_range(p, &in->ref[0], &src, ap_dtype_bytes(x->dtype), point, &lo[0], &hi[0]) &&
+            byte_range(p, &in->ref[1], &dst, ap_dtype_bytes(x->dtype), point, &lo[1], &hi[1]) && lo[0] < hi[1] &&
             lo[1] < hi[0]) {
-            complain(v, "source and destination overlap on rank %" PRId32, g->rank[i]);
+            complain(v, "source and destination overlap on %s", point_text(p, point));
             return;
         }
     }
@@ -461,13 +483,13 @@ static void check_overlap(verifier *v, const ap_instr *in, const ap_reach *src, 
     if (ap_exchange_in_place(&in->exchange) && in->ref[0].byte_offset == in->ref[1].byte_offset &&
         !memcmp(&in->ref[0].offset, &in->ref[1].offset, sizeof in->ref[0].offset))
         return;
-    for (int32_t rank = 0; rank < p->nranks; rank++) {
+    for (int32_t point = 0; point < count_points(p); point++) {
         int64_t lo0, hi0, lo1, hi1;
-        if (!byte_range(p, &in->ref[0], src, esize, rank, &lo0, &hi0) ||
-            !byte_range(p, &in->ref[1], dst, esize, rank, &lo1, &hi1))
+        if (!byte_range(p, &in->ref[0], src, esize, point, &lo0, &hi0) ||
+            !byte_range(p, &in->ref[1], dst, esize, point, &lo1, &hi1))
             return; /* reported already */
         if (lo0 < hi1 && lo1 < hi0) {
-            complain(v, "source and destination overlap on rank %" PRId32, rank);
+            complain(v, "source and destination overlap on %s", point_text(p, point));
             return;
         }
     }
@@ -552,10 +574,17 @@ static bool check_head(verifier *v)
             complain(v, "axis %d has no size or stride", a);
             return false;
         }
-        ranks = ap_sat_mul(ranks, p->axis_size[a]);
+        ranks = a < p->ntime ? ranks : ap_sat_mul(ranks, p->axis_size[a]);
     }
     if (ranks != p->nranks)
         complain(v, "the axes make %" PRId64 " ranks, not %" PRId32, ranks, p->nranks);
+    if (p->ntime > p->naxes || p->ntime > 1 || (p->ntime && p->axis_stride[0] != p->nranks))
+        complain(v, "time is not the first axis, around the ranks");
+    else if (ap_sat_mul(ranks, microbatches(p)) > AP_LOCAL_MAX_POINTS)
+        complain(v, "%" PRId64 " ranks times %" PRId32 " microbatches; at most %d are possible", ranks, microbatches(p),
+                 AP_LOCAL_MAX_POINTS);
+    if (p->first_rank < 0)
+        complain(v, "its first rank is negative");
     if (p->arena_bytes < 0 || p->param_bytes < 0)
         complain(v, "the arena or the parameter space has a negative size");
     if (p->live_bytes < 0 || p->live_bytes > p->arena_bytes)
@@ -602,6 +631,15 @@ static bool store_fits(const ap_local_param *w)
     return w->ncounts == 0;
 }
 
+/* A parameter is loaded once, for all microbatches. */
+static bool is_timeless(const ap_local *p, const ap_local_param *w)
+{
+    bool ok = !p->ntime || w->offset.step[0] == 0;
+    for (int i = 0; i < w->ncounts; i++)
+        ok = ok && (!p->ntime || w->count[i].value.step[0] == 0);
+    return ok;
+}
+
 /* The box that a rank reads lies in the logical tensor; its copy lies in the parameter space, by itself. */
 static void check_param(verifier *v, uint32_t id)
 {
@@ -616,7 +654,7 @@ static void check_param(verifier *v, uint32_t id)
     check_param_data(v, w);
     bytes = ap_dtype_bytes(w->port.dtype);
     bool ok = w->nfactors <= AP_MAX_FACTORS && affine_in_axes(p, &w->offset) &&
-              counts_fit(p, w->ncounts, w->count, w->nfactors);
+              counts_fit(p, w->ncounts, w->count, w->nfactors) && is_timeless(p, w);
     for (int f = 0; ok && f < w->nfactors; f++)
         ok = w->extent[f] >= 0 && ap_reach_loop(&box, w->extent[f], w->stride[f]) &&
              ap_mul_i64(bytes, w->extent[f], &bytes);

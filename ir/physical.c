@@ -8,21 +8,38 @@ static int64_t round_up(int64_t x, int64_t parts)
     return ap_add_i64(x, more, &sum) ? sum : x;
 }
 
+/* Of the products of some axes (not of time), the largest whose least multiple, of `times` parts each, wastes at most
+ * an eighth of `least`; 1 when there is none. */
+static int64_t best_product(const ap_mesh_info *mesh, int64_t logical, int64_t times, int64_t least)
+{
+    int64_t best = 1;
+    for (uint32_t axes = 1; axes < 1u << mesh->naxes; axes++) {
+        int64_t parts = 1;
+        for (int a = mesh->ntime; a < mesh->naxes; a++)
+            parts *= axes >> a & 1 ? mesh->axis_size[a] : 1;
+        if (parts > best && round_up(logical, parts * times) - least <= least / 8)
+            best = parts;
+    }
+    return best;
+}
+
 int64_t ap_physical_extent(const ap_mesh_info *mesh, int64_t logical, bool force)
 {
-    int64_t largest = ap_mesh_size(mesh), best = 1;
+    int64_t largest = ap_mesh_ranks(mesh);
     if (logical < 2 || largest < 2)
         return logical;
     if (force)
         return round_up(logical, largest);
-    for (uint32_t axes = 1; axes < 1u << mesh->naxes; axes++) {
-        int64_t parts = 1;
-        for (int a = 0; a < mesh->naxes; a++)
-            parts *= axes >> a & 1 ? mesh->axis_size[a] : 1;
-        if (parts > best && round_up(logical, parts) - logical <= logical / 8)
-            best = parts;
-    }
+    int64_t best = best_product(mesh, logical, 1, logical);
     return round_up(logical, best > 1 ? best : largest);
+}
+
+int64_t ap_physical_batch(const ap_mesh_info *mesh, int64_t logical, bool force)
+{
+    int64_t times = ap_mesh_microbatches(mesh);
+    if (force)
+        return round_up(logical, ap_mesh_size(mesh));
+    return round_up(logical, times * best_product(mesh, logical, times, round_up(logical, times)));
 }
 
 /* A set of extents: those that a slice takes one element of, or that a concat of equal parts makes; later, those that
@@ -55,28 +72,40 @@ static void find_taken(const ap_module *m, taken *t)
     }
 }
 
-static ap_type padded(ap_module *m, ap_type type, const ap_mesh_info *mesh, bool force, const taken *tk)
+typedef struct padding {
+    ap_module *m;
+    const ap_mesh_info *mesh;
+    bool force;
+    taken taken;
+} padding;
+
+static ap_type padded(const padding *p, ap_type type, uint32_t batch)
 {
-    ap_type_info t = ap_type_get(m->ctx, type);
-    ap_shape_info s = *ap_shape_get(m->ctx, t.shape);
+    ap_type_info t = ap_type_get(p->m->ctx, type);
+    ap_shape_info s = *ap_shape_get(p->m->ctx, t.shape);
     for (int f = 0; f < s.nfactors; f++) {
         s.physical[f] = s.logical[f];
-        if (force || s.logical[f] >= 2 * (int64_t)ap_mesh_size(mesh) || !is_taken(tk, s.logical[f]))
-            s.physical[f] = ap_physical_extent(mesh, s.logical[f], force);
+        if (batch >> f & 1)
+            s.physical[f] = ap_physical_batch(p->mesh, s.logical[f], p->force);
+        else if (p->force || s.logical[f] >= 2 * (int64_t)ap_mesh_ranks(p->mesh) || !is_taken(&p->taken, s.logical[f]))
+            s.physical[f] = ap_physical_extent(p->mesh, s.logical[f], p->force);
     }
-    return ap_type_make(m->ctx, t.dtype, ap_shape_intern(m->ctx, &s), t.sharding);
+    return ap_type_make(p->m->ctx, t.dtype, ap_shape_intern(p->m->ctx, &s), t.sharding);
 }
 
-void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force)
+void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force, const uint16_t *batch)
 {
-    taken tk = {.arena = &m->ctx->scratch};
-    find_taken(m, &tk);
+    padding p = {.m = m, .mesh = mesh, .force = force, .taken = {.arena = &m->ctx->scratch}};
+    find_taken(m, &p.taken);
     for (ap_value v = 0; v < m->values.len; v++)
         if (m->values.at[v].type)
-            m->values.at[v].type = padded(m, m->values.at[v].type, mesh, force, &tk);
-    for (ap_func f = 0; f < m->funcs.len; f++)
-        for (uint32_t i = 0; i < m->funcs.at[f].nresults; i++)
-            m->funcs.at[f].result[i] = padded(m, m->funcs.at[f].result[i], mesh, force, &tk);
+            m->values.at[v].type = padded(&p, m->values.at[v].type, batch ? batch[v] : 0);
+    for (ap_func f = 0; f < m->funcs.len; f++) {
+        const ap_block_info *b = ap_block_at(m, m->funcs.at[f].body);
+        const ap_node_info *ret = b->nodes.len ? ap_node_at(m, b->nodes.at[b->nodes.len - 1]) : NULL;
+        for (uint32_t i = 0; ret && i < m->funcs.at[f].nresults && i < ret->nin; i++)
+            m->funcs.at[f].result[i] = ap_value_type(m, ret->in[i]);
+    }
 }
 
 /* ---- after planning ---- */

@@ -8,13 +8,18 @@
 #include "ir/module.h"
 
 /* Of the products of some axes, largest first, the first whose least multiple is at most 9/8 of the extent says what
- * the extent is padded to. Where no product does, or with `force`, it is the product of all axes: a split that wastes
- * much is possible, and its price says so. Extents below 2 stay as they are. */
+ * the extent is padded to (time is none of them). Where no product does, or with `force`, it is the product of all
+ * axes: a split that wastes much is possible, and its price says so. Extents below 2 stay as they are. */
 int64_t ap_physical_extent(const ap_mesh_info *mesh, int64_t logical, bool force);
 
-/* Sets the physical extents in all types of the module. Without `force`, few parts that something takes one by one (the
+/* With time, that of the batch: so many equal microbatches, each of as few entries as can be, or a little more (up to
+ * 9/8) so that some of the ranks divide them. The last microbatches may be short. */
+int64_t ap_physical_batch(const ap_mesh_info *mesh, int64_t logical, bool force);
+
+/* Sets the physical extents in all types of the module. `batch`: NULL without time, else per value which of its factors
+ * are batches (bit f). Without `force`, few parts that something takes one by one (the
  * 3 of a fused projection) stay as they are: nobody splits them, and a plan is easier to read. */
-void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force);
+void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force, const uint16_t *batch);
 
 /* After planning: extents that no value splits lose their padding again, so that the plan shows what it uses. */
 void ap_module_trim_physical(ap_module *m);

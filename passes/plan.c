@@ -212,7 +212,7 @@ ap_status ap_pass_plan(ap_ctx *ctx, ap_module *m, const ap_plan_options *opt, ap
     double start = now();
     AP_TRY(check_input(ctx, m, opt));
     ap_mesh mesh = ap_module_add_mesh(m, &opt->mesh);
-    ap_module_set_physical(m, &opt->mesh, opt->split_force);
+    ap_module_set_physical(m, &opt->mesh, opt->split_force, NULL);
     ap_planning p;
     ap_solution s;
     AP_TRY(ap_planning_build(ctx, &ctx->scratch, m, mesh, opt, &p));
