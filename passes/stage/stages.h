@@ -55,8 +55,9 @@ typedef struct ap_stages_problem {
     const int64_t *const *slot;   /* [boundary * nchoices + choice][label]: bytes of one slot; NULL (entry or all): 0 */
     int32_t in_depth, out_depth;  /* slots that a stage keeps of what it gets and of what it sends; also at the ends
                                      of the model, where slot bytes are whatever the caller says */
-    /* ps of one microbatch's transfer between stages at a boundary, or AP_STAGES_NONE. Called once per combination
-     * and class of boundary (boundary_class[b], or NULL: each its own; the number of classes is the largest + 1). */
+    /* ps of one microbatch's transfer between stages at a boundary, or AP_STAGES_NONE; taken as at least that of
+     * stages nearer to each other. Called once per combination
+     * and class of boundary (boundary_class[b], or NULL: each its own), and again where plans are evaluated. */
     int64_t (*transfer)(void *user, uint32_t boundary, uint32_t from, uint32_t out, uint32_t to, uint32_t in,
                         ap_near near);
     void *user;
@@ -123,8 +124,8 @@ const char *ap_stages_evaluate(ap_arena *scratch, const ap_stages_problem *p, ap
  * residents; ties: less time, less resident, less peak, lower labels). False: there is none. */
 bool ap_stages_labels(ap_arena *scratch, const ap_stages_problem *p, const ap_stages_pick *s, uint32_t *out);
 
-/* Sub-mesh shapes of a group: (1, m) for every m that divides `devices`, when that is no power of two, else for the
- * powers of two; then (n, devices) for n = 2..hosts. Returns how many; writes at most `cap`. */
+/* Sub-mesh shapes of a group: (1, m) for every m that divides `devices` (the powers of two, if it is one), then
+ * (n, devices) for n = 2..hosts. Returns how many; writes at most `cap`. */
 typedef struct ap_stages_shape {
     int32_t hosts, devices;
 } ap_stages_shape;
