@@ -297,7 +297,7 @@ static void print_axes_used(const ap_emit *e, ap_text *t, bool (*is_used)(const 
             continue;
         ap_text_add(t, "    const int64_t ");
         ap_emit_axis(e, t, a);
-        ap_text_addf(t, " = d->rank / %d %% %d;\n", e->p->axis_stride[a], e->p->axis_size[a]);
+        ap_text_addf(t, " = d->place / %d %% %d;\n", e->p->axis_stride[a], e->p->axis_size[a]);
     }
 }
 
@@ -429,7 +429,7 @@ static void print_device(const ap_emit *e, ap_text *t)
                    "#define INPUT(T, i) ((const T *)d->input[i])\n"
                    "#define OUTPUT(T, i) ((T *)d->output[i])\n"
                    "\n/* What every device does, in order. */\n"
-                   "static int device(aprt_device *d)\n{\n");
+                   "static int run(aprt_device *d)\n{\n");
     print_axes_used(e, t, axis_is_used);
     bool fails = ap_backend_has_conv(p);
     for (uint32_t i = 0; i < p->instrs.len; i++)
@@ -441,10 +441,20 @@ static void print_device(const ap_emit *e, ap_text *t)
         print_instr(e, t, i, exchange);
         exchange += p->instrs.at[i].kind == AP_INSTR_EXCHANGE;
     }
-    ap_text_add(t, "\n    return APRT_OK;\n}\n");
+    ap_text_add(t, "\n    return APRT_OK;\n}\n"
+                   "\nstatic int list(aprt_device *d)\n{\n    return aprt_stage_run(d, 0);\n}\n");
 }
 
 /* ---- the program and the API ---- */
+
+/* The inputs and outputs of the stage are those of the program. */
+static void print_port_numbers(ap_text *t, const char *name, uint32_t n)
+{
+    ap_text_addf(t, "\nstatic const int32_t %s[] = {", name);
+    for (uint32_t i = 0; i < n || i == 0; i++)
+        ap_text_addf(t, "%s%u", i ? ", " : "", i);
+    ap_text_add(t, "};");
+}
 
 static void print_program(const ap_emit *e, ap_text *t)
 {
@@ -454,9 +464,12 @@ static void print_program(const ap_emit *e, ap_text *t)
         size[a] = p->axis_size[a];
         stride[a] = p->axis_stride[a];
     }
-    ap_text_addf(t, "\nconst aprt_program %s_program = {\n    .abi = APRT_ABI,\n    .name = \"%s\",\n", e->opt->name,
-                 e->opt->name);
-    ap_text_addf(t, "    .nranks = %d,\n    .naxes = %d,\n    .axis_size = ", p->nranks, p->naxes);
+    print_port_numbers(t, "stage_inputs", p->inputs.len);
+    print_port_numbers(t, "stage_outputs", p->outputs.len);
+    ap_text_addf(t,
+                 "\nstatic const aprt_stage the_stage = {\n    .name = \"%s\",\n    .nranks = %d,\n    .naxes = %d,\n"
+                 "    .axis_size = ",
+                 e->opt->name, p->nranks, p->naxes);
     print_list(t, p->naxes, size);
     ap_text_add(t, ",\n    .axis_stride = ");
     print_list(t, p->naxes, stride);
@@ -467,15 +480,20 @@ static void print_program(const ap_emit *e, ap_text *t)
         t, "    .ninputs = %u,\n    .noutputs = %u,\n    .nparams = %u,\n    .ngroups = %u,\n    .ninstrs = %u,\n",
         p->inputs.len, p->outputs.len, p->params.len, p->groups.len, p->instrs.len);
     ap_text_addf(t,
-                 "    .input = input_ports,\n    .output = output_ports,\n    .param = %s,\n    .group = %s,\n    "
+                 "    .input = stage_inputs,\n    .output = stage_outputs,\n    .param = %s,\n    .group = %s,\n    "
                  ".instr = %s,\n",
                  p->params.len ? "params" : "NULL", p->groups.len ? "groups" : "NULL",
                  p->instrs.len ? "instrs" : "NULL");
-    ap_text_add(t, "    .device = device,\n");
+    ap_text_add(t, "    .run = run,\n    .list = list,\n");
     uint32_t slots = p->instrs.len ? conv_slot(e, &p->instrs.at[p->instrs.len]) : 0;
     if (slots) /* one more is what they share */
         ap_text_addf(t, "    .nslots = %u,\n    .prepare = prepare,\n    .release = aprt_conv_release,\n", slots + 1);
-    ap_text_add(t, "};\n");
+    ap_text_addf(
+        t,
+        "};\n\nconst aprt_program %s_program = {\n    .abi = APRT_ABI,\n    .name = \"%s\",\n"
+        "    .nranks = %d,\n    .microbatches = 1,\n    .ninputs = %u,\n    .noutputs = %u,\n"
+        "    .input = input_ports,\n    .output = output_ports,\n    .nstages = 1,\n    .stage = &the_stage,\n};\n",
+        e->opt->name, e->opt->name, p->nranks, p->inputs.len, p->outputs.len);
 }
 
 static void print_api(const ap_emit *e, ap_text *t)

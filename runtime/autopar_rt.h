@@ -2,11 +2,13 @@
  *
  * autopar_rt.h - all that a compiled model needs, besides its own files.
  *
- * A *program* is a table made by the compiler: what the inputs and outputs are, how much memory each device needs, and
- * one function that every device runs. A *device* is a rank with an arena, a copy of its part of the parameters and an
- * instruction list. An *instance* is a program opened: memory, threads, loaded parameters. Any number of instances,
- * of one program or of several, may be open at a time; they share nothing. Calls on one instance are serialised by a
- * lock, so that it may be used from several threads.
+ * A *program* is a table made by the compiler: what the inputs and outputs are, and its *stages*. A stage runs on some
+ * of the ranks: how much memory each of them needs, one function that does the work of one microbatch, and an
+ * instruction list that says when it is done and what is received and sent around it. *Channels* carry values from
+ * ranks of one stage to those of another. A *device* is a rank with an arena and a copy of its part of the parameters.
+ * An *instance* is a program opened: memory, threads, loaded parameters. Any number of instances, of one program or
+ * of several, may be open at a time; they share nothing. Calls on one instance are serialised by a lock, so that it
+ * may be used from several threads.
  *
  * The first part of this file is scalar and vector arithmetic for kernels, the second the tables of a program, the
  * third what programs and applications call. Functions return APRT_OK or one of the other codes and never exit.
@@ -24,7 +26,7 @@ extern "C" {
 #endif
 
 /* Raised when tables or functions change their meaning; aprt_open refuses a program made for another one. */
-#define APRT_ABI 4u
+#define APRT_ABI 5u
 
 /* All that this file declares is seen outside of a shared library; the rest of the runtime is hidden. */
 #pragma GCC visibility push(default)
@@ -313,7 +315,7 @@ APRT_OF_FLOAT(uint64_t, u64, 0x1p64, 0, UINT64_MAX)
  * The tables of a program.
  */
 
-/* base + sum over axes of step[a] * coordinate[a] */
+/* base + sum over axes of step[a] * coordinate[a]; for coordinates see aprt_stage */
 typedef struct aprt_affine {
     int64_t base, step[APRT_MAX_AXES];
 } aprt_affine;
@@ -362,7 +364,7 @@ typedef struct aprt_param {
     int64_t k, n; /* PANELS; no counts then */
 } aprt_param;
 
-/* Disjoint lists of ranks, `size` each; every rank is in exactly one. */
+/* Disjoint lists of ranks of the program, `size` each; every rank of the stage is in exactly one. */
 typedef struct aprt_group {
     int32_t count, size;
     const int32_t *rank;
@@ -409,40 +411,97 @@ typedef struct aprt_bad {
     int64_t first;
 } aprt_bad;
 
+typedef struct aprt_device aprt_device;
+
+/* What one rank sends to another one in each microbatch, as a box: element i of the slot at the source, counted from
+ * src_offset by src_stride, goes to where dst_offset and dst_stride say. In elements; ranks are those of the program.
+ */
+typedef struct aprt_piece {
+    int32_t src_rank, dst_rank, ndims;
+    int64_t extent[APRT_MAX_LOOPS];
+    int64_t src_offset, src_stride[APRT_MAX_LOOPS];
+    int64_t dst_offset, dst_stride[APRT_MAX_LOOPS];
+} aprt_piece;
+
+/* A value on its way from one stage to another. Slot i of the source lies at src_at + i*src_bytes of the arena of each
+ * of its ranks, microbatch k in slot k mod src_depth; the same at the destination. Several channels may have their
+ * source slots at one place: it is written when all of them have been claimed, and read by all of them. */
+typedef struct aprt_channel {
+    const char *name;
+    int32_t dtype, src_stage, dst_stage;
+    int32_t src_output, dst_input; /* among the outputs and inputs of the stages */
+    int64_t src_at, dst_at, src_bytes, dst_bytes;
+    int32_t src_depth, dst_depth;
+    int32_t npieces;
+    const aprt_piece *piece;
+} aprt_channel;
+
+/* A box of output `output` of the program that a rank writes in each microbatch, if its coordinates on the axes of
+ * when_mask are all 0. Counts as in a parameter. For collecting outputs where memory is not shared. */
+typedef struct aprt_written {
+    int32_t output, ndims;
+    int64_t extent[APRT_MAX_LOOPS], stride[APRT_MAX_LOOPS];
+    aprt_affine offset;
+    uint32_t when_mask; /* bit per axis */
+    int32_t ncounts;
+    const aprt_count *count;
+} aprt_written;
+
+/* Coordinates of a rank in microbatch mb: (mb*nranks + place) / axis_stride % axis_size, with place = rank -
+ * first_rank; where there is an axis of time, it is axis 0, of stride nranks. Parameters do not depend on it. */
+typedef struct aprt_stage {
+    const char *name;
+    int32_t first_rank, nranks;
+    int32_t naxes;
+    int32_t axis_size[APRT_MAX_AXES], axis_stride[APRT_MAX_AXES];
+    int64_t arena_bytes, param_bytes, scratch_bytes; /* per rank; slots of channels lie inside the arena */
+    uint32_t ninputs, noutputs;
+    const int32_t *input, *output; /* >= 0: of the program; < 0: -1 - channel (an output: any of those that share it) */
+    uint32_t nparams, ngroups, ninstrs;
+    const aprt_param *param;
+    const aprt_group *group;
+    const aprt_instr *instr;
+    int (*run)(aprt_device *d);  /* one microbatch, d->mb */
+    int (*list)(aprt_device *d); /* the instruction list: all microbatches; calls the functions under "lists" below */
+    /* Slots of each device; `prepare` fills them when parameters are loaded, `release` empties them. NULL without any.
+     */
+    uint32_t nslots;
+    int (*prepare)(aprt_device *d);
+    void (*release)(aprt_device *d);
+    uint32_t nwritten;
+    const aprt_written *written;
+} aprt_stage;
+
 /* One rank while it runs. Programs read it, only the runtime writes it. */
-typedef struct aprt_device {
-    int32_t rank;
-    uint32_t at; /* instruction in progress */
+struct aprt_device {
+    int32_t rank;  /* in the program */
+    int32_t place; /* in its stage: rank - first_rank */
+    int64_t mb;    /* microbatch in progress */
+    uint32_t at;   /* instruction in progress */
+    const aprt_stage *stage;
     char *arena;
     char *param;
     char *scratch;
-    const void *const *input;
+    const void *const *input; /* one for each input and output of the stage; those of channels are in the arena */
     void *const *output;
     aprt_bad bad;
     aprt_instance *instance;
     aprt_profile *profile; /* NULL: not measuring */
     uint32_t nslots;
     void **slot; /* what libraries keep from open to close: one for each of the program's, NULL at first */
-} aprt_device;
+};
 
+/* Ranks of stages do not overlap, and every rank is in one. */
 typedef struct aprt_program {
     uint32_t abi; /* APRT_ABI */
     const char *name;
     int32_t nranks;
-    int32_t naxes;
-    int32_t axis_size[APRT_MAX_AXES], axis_stride[APRT_MAX_AXES]; /* coordinate = rank / stride % size */
-    int64_t arena_bytes, param_bytes, scratch_bytes;              /* per rank */
-    uint32_t ninputs, noutputs, nparams, ngroups, ninstrs;
+    int64_t microbatches;
+    uint32_t ninputs, noutputs;
     const aprt_port *input, *output;
-    const aprt_param *param;
-    const aprt_group *group;
-    const aprt_instr *instr;
-    int (*device)(aprt_device *d); /* the instruction list */
-    /* Slots of each device; `prepare` fills them when parameters are loaded, `release` empties them. NULL without any.
-     */
-    uint32_t nslots;
-    int (*prepare)(aprt_device *d);
-    void (*release)(aprt_device *d);
+    uint32_t nstages, nchannels;
+    const aprt_stage *stage;
+    const aprt_channel *channel;
 } aprt_program;
 
 /* ------------------------------------------------------------------------------------------------------------------
@@ -456,16 +515,20 @@ typedef struct aprt_options {
 /* *out is set on failure too (unless memory is out), to an instance that only tells the error and must be closed. */
 int aprt_open(const aprt_program *program, const aprt_options *options, aprt_instance **out);
 /* One pointer per input and output, each to the whole tensor of aprt_port, not overlapping. Returns when all devices
- * are done. After APRT_ERR_DATA (an index out of range) outputs are undefined and the instance may be used again. */
+ * are done. After APRT_ERR_DATA (an index out of range) outputs are undefined and the instance may be used again; after
+ * any other failure of a device it can only be closed.
+ *
+ * Where each rank is a process (mpirun, srun), every process calls with the same inputs and buffers for whole outputs;
+ * those of rank 0 are complete afterwards, and a failure ends all processes. */
 int aprt_run(aprt_instance *instance, const void *const inputs[], void *const outputs[]);
 void aprt_close(aprt_instance *instance); /* NULL is ignored */
 /* The text of the last failure of this instance, "" if none; valid until the next call on it. NULL: memory was out. */
 const char *aprt_error(const aprt_instance *instance);
 
-/* Measured time per instruction of rank 0, summed over the runs since profiling was switched on; NULL when it is
- * not. */
+/* Measured time per instruction of the first rank of a stage, summed over the runs since profiling was switched on;
+ * NULL when it is not, and where that rank is another process. */
 int aprt_profile_enable(aprt_instance *instance);
-const double *aprt_profile_seconds(const aprt_instance *instance);
+const double *aprt_profile_seconds(const aprt_instance *instance, uint32_t stage);
 
 /* From now on, each run is traced on all ranks; the latest one is written as JSON that Perfetto (ui.perfetto.dev)
  * reads: a track for each device and one of predicted times. With AUTOPAR_TRACE=FILE in the environment an instance
@@ -496,6 +559,21 @@ int aprt_fail_call(aprt_device *d, int status, const char *text);
 int aprt_param_fetch(aprt_device *d, uint32_t index, const void **out);
 /* Collective over the group of d->rank. Anything but APRT_OK must be returned by the device function. */
 int aprt_exchange_run(aprt_device *d, const aprt_exchange *x, const void *src, void *dst);
+
+/* ---- called by instruction lists; anything but APRT_OK must be returned by the list ----
+ *
+ *   recv c k   waits until microbatch k of channel c is whole in this rank's slot k mod dst_depth
+ *   claim c k  waits until slot k mod src_depth may be written again: its sends of microbatch k - src_depth are done
+ *   run k      the stage's function for microbatch k
+ *   free c k   the slot of microbatch k at the destination may be filled again
+ *   send c k   starts the transfers of microbatch k and does not wait
+ *
+ * The microbatches of a channel are received, claimed, freed and sent in ascending order, none left out. */
+int aprt_recv(aprt_device *d, uint32_t channel, int64_t mb);
+int aprt_claim(aprt_device *d, uint32_t channel, int64_t mb);
+int aprt_stage_run(aprt_device *d, int64_t mb);
+int aprt_free(aprt_device *d, uint32_t channel, int64_t mb);
+int aprt_send(aprt_device *d, uint32_t channel, int64_t mb);
 
 /* The first k of n elements of x in order (largest: from the largest down), and their positions. Equals stand in order
  * of position; NaN is larger than any number. Strides in elements; 1 <= k <= n. */

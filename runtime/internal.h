@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of the runtime share: failure texts, the meeting point of threads, boxes, weights, the instance. */
+ * What the files of the runtime share: failure texts, where threads wait, boxes, folds, weights, tensors in files. */
 #ifndef APRT_INTERNAL_H
 #define APRT_INTERNAL_H
 
@@ -40,13 +40,17 @@ void aprt_box_copy(const aprt_box *box, int64_t first, int64_t last, int32_t siz
 void aprt_fold_run(const aprt_box *box, int64_t first, int64_t last, int32_t dtype, aprt_fold fold, int32_t nsrc,
                    const void *const *src, void *dst);
 
-/* ---- sync.c: where threads meet ---- */
+/* ---- sync.c: where threads wait ---- */
 typedef struct aprt_gate {
     _Atomic uint32_t word, sleepers;
 } aprt_gate;
 
-/* Spins this often, then sleeps, until the gate's word is no longer `old`. */
-void aprt_gate_wait(aprt_gate *g, uint32_t old, int spins);
+/* Called now and then by who sleeps; false: give up. */
+typedef bool aprt_tick(void *user);
+
+/* Spins this often, then sleeps, until the gate's word is no longer `old`. `tick` is called before the first sleep and
+ * then every tick_seconds; NULL: never. False when it gave up. */
+bool aprt_gate_wait(aprt_gate *g, uint32_t old, int spins, aprt_tick *tick, double tick_seconds, void *user);
 /* Moves the word on and wakes who sleeps. */
 void aprt_gate_open(aprt_gate *g);
 
@@ -56,8 +60,9 @@ typedef struct aprt_barrier {
     uint32_t size;
 } aprt_barrier;
 
-/* False when *aborted was set before all had arrived. */
-bool aprt_barrier_wait(aprt_barrier *b, const _Atomic uint32_t *aborted, int spins);
+/* False when *aborted was set before all had arrived, or tick gave up. */
+bool aprt_barrier_wait(aprt_barrier *b, const _Atomic uint32_t *aborted, int spins, aprt_tick *tick,
+                       double tick_seconds, void *user);
 /* After *aborted has been set: lets everyone go who waits. */
 void aprt_barrier_release(aprt_barrier *b);
 /* When nobody is inside any more. */
@@ -83,46 +88,9 @@ int aprt_file_write(const char *path, const void *head, size_t head_size, const 
                     aprt_failure *why);
 int aprt_file_read(const char *path, uint8_t **out, size_t *size, aprt_failure *why);
 
-/* ---- profile.c ---- */
-void aprt_profile_free(aprt_profile *p);
-
-/* ---- local.c ---- */
 enum {
     APRT_ABANDONED = -1, /* status of a rank that stopped because another one failed */
     APRT_MAX_RANKS = 256 /* devices of one program */
-};
-
-typedef struct aprt_worker {
-    aprt_device device;
-    _Alignas(64) const void *_Atomic src; /* published during an exchange */
-    void *_Atomic dst;
-    int status;
-    aprt_failure why;
-    pthread_t thread;
-    bool started;
-    /* while slots are prepared: where tensors are, and the one fetched last */
-    struct aprt_weights *weights;
-    char *fetched;
-} aprt_worker;
-
-struct aprt_instance {
-    const aprt_program *program;
-    pthread_mutex_t lock;
-    aprt_failure why;
-    bool usable;
-    int spins;
-    aprt_worker *worker; /* [nranks] */
-    aprt_barrier *barrier;
-    uint32_t nbarriers;
-    /* per group: where its barriers start; per group and rank: list * size + position */
-    uint32_t *first_barrier;
-    int32_t *place;
-    aprt_weights *weights; /* during open */
-    int (*job)(aprt_worker *w);
-    double *seconds;              /* profile of rank 0, or NULL */
-    _Alignas(64) aprt_gate start; /* opened once per job */
-    _Alignas(64) aprt_gate done;  /* opened by the last worker to finish */
-    _Atomic uint32_t remaining, aborted, stop;
 };
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The main function of a compiled model: reads inputs, runs, writes outputs. */
-#include "internal.h"
+#include "instance.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -276,30 +276,46 @@ static int by_seconds(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static void print_profile(const request *r, const double *seconds)
+/* Of the first rank of a stage. */
+static void print_stage_profile(const request *r, const aprt_stage *s, const double *seconds)
 {
-    const aprt_program *p = r->program;
-    profile_row *row = calloc(p->ninstrs + 1u, sizeof *row);
+    profile_row *row = calloc(s->ninstrs + 1u, sizeof *row);
+    const double runs = (double)r->repeat, microbatches = (double)r->program->microbatches;
+    char title[64];
     uint32_t n = 0;
     double total = 0;
-    for (uint32_t i = 0; row && i < p->ninstrs; i++) {
+    for (uint32_t i = 0; row && i < s->ninstrs; i++) {
         uint32_t k = 0;
-        while (k < n && strcmp(row[k].what, p->instr[i].what) != 0)
+        while (k < n && strcmp(row[k].what, s->instr[i].what) != 0)
             k++;
         n += k == n;
-        row[k].what = p->instr[i].what;
-        row[k].seconds += seconds[i] / (double)r->repeat;
-        row[k].predicted += 1e-12 * (double)p->instr[i].picoseconds;
+        row[k].what = s->instr[i].what;
+        row[k].seconds += seconds[i] / runs;
+        row[k].predicted += 1e-12 * (double)s->instr[i].picoseconds * microbatches;
         row[k].calls++;
-        total += seconds[i] / (double)r->repeat;
+        total += seconds[i] / runs;
     }
     if (row)
         qsort(row, n, sizeof *row, by_seconds);
-    printf("%-40s %6s %10s %7s %12s\n", "device 0, one run", "calls", "ms", "%", "predicted ms");
+    snprintf(title, sizeof title, "device %d, one run", s->first_rank);
+    printf("%-40s %6s %10s %7s %12s\n", title, "calls", "ms", "%", "predicted ms");
     for (uint32_t k = 0; k < n; k++)
-        printf("%-40s %6u %10.3f %7.2f %12.3f\n", row[k].what, row[k].calls, 1e3 * row[k].seconds,
-               total > 0 ? 100 * row[k].seconds / total : 0, 1e3 * row[k].predicted);
+        printf("%-40s %6lld %10.3f %7.2f %12.3f\n", row[k].what, (long long)row[k].calls * r->program->microbatches,
+               1e3 * row[k].seconds, total > 0 ? 100 * row[k].seconds / total : 0, 1e3 * row[k].predicted);
     free(row);
+}
+
+static int print_profile(const request *r, aprt_instance *in, aprt_failure *why)
+{
+    double *seconds;
+    int status = aprt_profile_gather(in, &seconds, why);
+    const double *at = seconds;
+    for (uint32_t s = 0; at && s < r->program->nstages; s++) {
+        print_stage_profile(r, &r->program->stage[s], at);
+        at += r->program->stage[s].ninstrs;
+    }
+    free(seconds);
+    return status;
 }
 
 /* ---- all of it ---- */
@@ -322,7 +338,7 @@ static int run_all(request *r, aprt_failure *why)
     if (status != APRT_OK)
         aprt_fail(why, status, "%s", aprt_error(in));
     else if (r->profile)
-        print_profile(r, aprt_profile_seconds(in));
+        status = print_profile(r, in, why);
     if (status == APRT_OK && r->trace)
         status = aprt_trace_write(in, r->trace, why);
     aprt_close(in);

@@ -10,6 +10,7 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static inline void pause_briefly(void)
@@ -21,17 +22,20 @@ static inline void pause_briefly(void)
 #endif
 }
 
-void aprt_gate_wait(aprt_gate *g, uint32_t old, int spins)
+bool aprt_gate_wait(aprt_gate *g, uint32_t old, int spins, aprt_tick *tick, double tick_seconds, void *user)
 {
     for (int i = 0; i < spins; i++) {
         if (atomic_load(&g->word) != old)
-            return;
+            return true;
         pause_briefly();
     }
+    const struct timespec some = {(time_t)tick_seconds, (long)(1e9 * (tick_seconds - floor(tick_seconds)))};
+    bool goes_on = true;
     atomic_fetch_add(&g->sleepers, 1);
-    while (atomic_load(&g->word) == old)
-        syscall(SYS_futex, &g->word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    while (atomic_load(&g->word) == old && (goes_on = !tick || tick(user)))
+        syscall(SYS_futex, &g->word, FUTEX_WAIT_PRIVATE, old, tick ? &some : NULL, NULL, 0);
     atomic_fetch_sub(&g->sleepers, 1);
+    return goes_on;
 }
 
 void aprt_gate_open(aprt_gate *g)
@@ -41,7 +45,8 @@ void aprt_gate_open(aprt_gate *g)
         syscall(SYS_futex, &g->word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-bool aprt_barrier_wait(aprt_barrier *b, const _Atomic uint32_t *aborted, int spins)
+bool aprt_barrier_wait(aprt_barrier *b, const _Atomic uint32_t *aborted, int spins, aprt_tick *tick,
+                       double tick_seconds, void *user)
 {
     uint32_t epoch = atomic_load(&b->epoch.word);
     if (atomic_load(aborted))
@@ -51,8 +56,7 @@ bool aprt_barrier_wait(aprt_barrier *b, const _Atomic uint32_t *aborted, int spi
         aprt_gate_open(&b->epoch);
         return true;
     }
-    aprt_gate_wait(&b->epoch, epoch, spins);
-    return !atomic_load(aborted);
+    return aprt_gate_wait(&b->epoch, epoch, spins, tick, tick_seconds, user) && !atomic_load(aborted);
 }
 
 void aprt_barrier_release(aprt_barrier *b)

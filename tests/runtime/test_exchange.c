@@ -62,24 +62,47 @@ static int exchange_device(aprt_device *d)
     return APRT_OK;
 }
 
-static aprt_program make_program(int32_t ranks, const aprt_group *group)
+static int exchange_list(aprt_device *d)
 {
-    return (aprt_program){.abi = APRT_ABI,
-                          .name = "test",
-                          .nranks = ranks,
-                          .naxes = 1,
-                          .axis_size = {ranks},
-                          .axis_stride = {1},
-                          .arena_bytes = 8 * HALF,
-                          .ninputs = 1,
-                          .noutputs = 1,
-                          .ngroups = 1,
-                          .ninstrs = 3,
-                          .input = &ports[0],
-                          .output = &ports[1],
-                          .group = group,
-                          .instr = instrs,
-                          .device = exchange_device};
+    return aprt_stage_run(d, 0);
+}
+
+/* A program of one stage; the tables that it points to are in it. */
+typedef struct test_program {
+    aprt_program program;
+    aprt_stage stage;
+    int32_t zero;
+} test_program;
+
+static void make_program(test_program *t, int32_t ranks, const aprt_group *group)
+{
+    t->zero = 0;
+    t->stage = (aprt_stage){.name = "test",
+                            .nranks = ranks,
+                            .naxes = 1,
+                            .axis_size = {ranks},
+                            .axis_stride = {1},
+                            .arena_bytes = 8 * HALF,
+                            .ninputs = 1,
+                            .noutputs = 1,
+                            .input = &t->zero,
+                            .output = &t->zero,
+                            .ngroups = 1,
+                            .ninstrs = 3,
+                            .group = group,
+                            .instr = instrs,
+                            .run = exchange_device,
+                            .list = exchange_list};
+    t->program = (aprt_program){.abi = APRT_ABI,
+                                .name = "test",
+                                .nranks = ranks,
+                                .microbatches = 1,
+                                .ninputs = 1,
+                                .noutputs = 1,
+                                .input = &ports[0],
+                                .output = &ports[1],
+                                .nstages = 1,
+                                .stage = &t->stage};
 }
 
 static float fold(aprt_fold f, float a, float b)
@@ -129,13 +152,14 @@ static void expect(const aprt_exchange *x, bool in_place, const int32_t *list, i
 
 static void check_exchange(int32_t ranks, const aprt_group *group, const aprt_exchange *x, bool in_place)
 {
-    aprt_program program = make_program(ranks, group);
+    test_program t;
+    make_program(&t, ranks, group);
     aprt_instance *instance;
     order o = {*x, HALF, -1, 0, in_place};
     float *got = malloc((size_t)ranks * ROUNDS * COUNT * sizeof *got), want[COUNT];
     const void *in[] = {&o};
     void *out[] = {got};
-    assert_int_equal(aprt_open(&program, NULL, &instance), APRT_OK);
+    assert_int_equal(aprt_open(&t.program, NULL, &instance), APRT_OK);
     assert_int_equal(aprt_run(instance, in, out), APRT_OK);
     for (int32_t i = 0; i < ranks; i++)
         for (int64_t round = 0; round < ROUNDS; round++) {
@@ -192,13 +216,14 @@ static void failing_rank(void **state)
 {
     (void)state;
     const aprt_group group = {1, 4, everyone};
-    aprt_program program = make_program(4, &group);
+    test_program t;
+    make_program(&t, 4, &group);
     aprt_instance *instance;
     order o = {{APRT_ALL_REDUCE, APRT_FOLD_SUM, APRT_F32, 0, 1, {1999}, {1}, {1}, 0, 0, 0, NULL}, HALF, -1, 0, false};
     float *got = malloc(4 * ROUNDS * COUNT * sizeof *got);
     const void *in[] = {&o};
     void *out[] = {got};
-    assert_int_equal(aprt_open(&program, NULL, &instance), APRT_OK);
+    assert_int_equal(aprt_open(&t.program, NULL, &instance), APRT_OK);
     for (int turn = 0; turn < 60; turn++) {
         char text[128];
         o.fails = turn % 4;
@@ -234,13 +259,14 @@ static void several_callers(void **state)
 {
     (void)state;
     const aprt_group group = {1, 3, everyone};
-    aprt_program program = make_program(3, &group);
+    test_program t;
+    make_program(&t, 3, &group);
     aprt_instance *instance[2];
     order o = {{APRT_ALL_GATHER, 0, APRT_F32, 0, 1, {333}, {1}, {1}, 0, 333, 0, NULL}, HALF, -1, 0, false};
     caller c[4];
     pthread_t thread[4];
     for (int i = 0; i < 2; i++)
-        assert_int_equal(aprt_open(&program, NULL, &instance[i]), APRT_OK);
+        assert_int_equal(aprt_open(&t.program, NULL, &instance[i]), APRT_OK);
     for (int i = 0; i < 4; i++) {
         c[i] = (caller){instance[i % 2], {&o}, {malloc(3 * ROUNDS * COUNT * sizeof(float))}, APRT_OK};
         assert_int_equal(pthread_create(&thread[i], NULL, call, &c[i]), 0);
@@ -261,25 +287,25 @@ static void wrong_programs(void **state)
     (void)state;
     const int32_t twice[2] = {1, 1};
     const aprt_group good = {1, 2, everyone}, small = {1, 1, everyone}, repeated = {1, 2, twice};
-    aprt_program p[7];
+    test_program p[7];
     const char *text[7] = {"ABI",        "devices",     "every rank once", "every rank once",
                            "impossible", "an arena of", "axis 0"};
     for (int i = 0; i < 7; i++)
-        p[i] = make_program(2, &good);
-    p[0].abi = 99;
-    p[1].nranks = 100000;
-    p[2].group = &small;
-    p[3].group = &repeated;
-    p[4].arena_bytes = INT64_MAX;
-    p[5].arena_bytes = INT64_C(1) << 60;
-    p[6].axis_size[0] = 0;
+        make_program(&p[i], 2, &good);
+    p[0].program.abi = 99;
+    p[1].program.nranks = 100000;
+    p[2].stage.group = &small;
+    p[3].stage.group = &repeated;
+    p[4].stage.arena_bytes = INT64_MAX;
+    p[5].stage.arena_bytes = INT64_C(1) << 60;
+    p[6].stage.axis_size[0] = 0;
     for (int i = 0; i < 7; i++) {
         aprt_instance *instance;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
         if (i == 5) /* their allocators end the program instead of returning NULL */
             continue;
 #endif
-        assert_int_not_equal(aprt_open(&p[i], NULL, &instance), APRT_OK);
+        assert_int_not_equal(aprt_open(&p[i].program, NULL, &instance), APRT_OK);
         assert_non_null(strstr(aprt_error(instance), text[i]));
         assert_int_equal(aprt_run(instance, NULL, NULL), APRT_ERR_USAGE);
         assert_non_null(strstr(aprt_error(instance), text[i]));

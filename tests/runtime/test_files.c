@@ -221,21 +221,35 @@ static int no_work(aprt_device *d)
     return APRT_OK;
 }
 
+static int one_microbatch(aprt_device *d)
+{
+    return aprt_stage_run(d, 0);
+}
+
 static const aprt_port output = {"y", APRT_F32, 1, {6}};
 static const aprt_param params[] = {
     {{"w", APRT_F32, 2, {4, 3}}, 2, {2, 3}, {3, 1}, {3, {0}}, 0, 24, 0, NULL, APRT_PLAIN, 0, 0}};
 
 static int open_with(const void *bytes, size_t size, float *y, char *text)
 {
-    aprt_program p = {.abi = APRT_ABI,
-                      .name = "w",
-                      .nranks = 2,
-                      .param_bytes = 24,
-                      .noutputs = 1,
-                      .output = &output,
-                      .nparams = 1,
-                      .param = params,
-                      .device = no_work};
+    const int32_t first = 0;
+    const aprt_stage stage = {.name = "w",
+                              .nranks = 1,
+                              .param_bytes = 24,
+                              .noutputs = 1,
+                              .output = &first,
+                              .nparams = 1,
+                              .param = params,
+                              .run = no_work,
+                              .list = one_microbatch};
+    const aprt_program p = {.abi = APRT_ABI,
+                            .name = "w",
+                            .nranks = 1,
+                            .microbatches = 1,
+                            .noutputs = 1,
+                            .output = &output,
+                            .nstages = 1,
+                            .stage = &stage};
     aprt_options o = {in_folder("w.safetensors")};
     aprt_instance *in;
     void *out[] = {y};
@@ -243,7 +257,6 @@ static int open_with(const void *bytes, size_t size, float *y, char *text)
     assert_non_null(f);
     assert_int_equal(fwrite(bytes, 1, size, f), size);
     fclose(f);
-    p.nranks = 1;
     int status = aprt_open(&p, &o, &in);
     if (status == APRT_OK)
         status = aprt_run(in, NULL, out);
