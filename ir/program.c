@@ -37,12 +37,16 @@ int64_t ap_program_arena_bytes(const ap_program *p, uint32_t stage)
     return bytes;
 }
 
-uint32_t ap_program_port(const ap_program *p, bool output, const ap_port *port)
+uint32_t ap_program_port(const ap_program *p, uint32_t stage, bool output, uint32_t port)
 {
+    const ap_local *l = p->stages.at[stage];
+    const ap_port *of = output ? &l->outputs.at[port] : &l->inputs.at[port];
     uint32_t n = output ? p->outputs.len : p->inputs.len;
     const ap_port *all = output ? p->outputs.at : p->inputs.at;
-    for (uint32_t i = 0; i < n && !port->slot; i++)
-        if (all[i].name == port->name)
+    if (p->stages.len == 1)
+        return !of->slot && port < n ? port : AP_NONE;
+    for (uint32_t i = 0; i < n && !of->slot; i++)
+        if (all[i].name == of->name)
             return i;
     return AP_NONE;
 }

@@ -66,8 +66,9 @@ ap_program *ap_program_of_local(ap_local *p);
 
 /* Bytes of the arena of each rank of a stage: values, then slots. */
 int64_t ap_program_arena_bytes(const ap_program *p, uint32_t stage);
-/* The port of the program that one of a stage is; AP_NONE for a slot, or when there is none. */
-uint32_t ap_program_port(const ap_program *p, bool output, const ap_port *port);
+/* The port of the program that input or output `port` of a stage is: by name, of a single stage by number. AP_NONE for
+ * a slot, or when there is none. */
+uint32_t ap_program_port(const ap_program *p, uint32_t stage, bool output, uint32_t port);
 /* For lists: channels are the wires. Arrays in `arena`. */
 ap_wiring ap_program_wiring(const ap_program *p, ap_arena *arena);
 

@@ -37,10 +37,10 @@ static void set_ports(run *r, uint32_t s, int32_t mb)
         ap_machine_device *d = &r->machine[s].device[place];
         for (uint32_t i = 0; i < l->inputs.len; i++)
             if (!l->inputs.at[i].slot)
-                d->input[i] = r->input[ap_program_port(r->p, false, &l->inputs.at[i])];
+                d->input[i] = r->input[ap_program_port(r->p, s, false, i)];
         for (uint32_t i = 0; i < l->outputs.len; i++)
             if (!l->outputs.at[i].slot)
-                d->output[i] = r->output[ap_program_port(r->p, true, &l->outputs.at[i])];
+                d->output[i] = r->output[ap_program_port(r->p, s, true, i)];
         for (uint32_t i = 0; i < r->p->channels.len; i++) {
             const ap_channel *c = &r->p->channels.at[i];
             if (c->dst_stage == s)

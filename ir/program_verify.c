@@ -58,12 +58,13 @@ static bool same_port(const ap_port *a, const ap_port *b)
 }
 
 /* Ports of a stage that are no slots are those of the program. Counts who writes an output. */
-static void check_ports(verifier *v, const ap_local *l, bool output, uint32_t *written)
+static void check_ports(verifier *v, uint32_t s, bool output, uint32_t *written)
 {
+    const ap_local *l = v->p->stages.at[s];
     uint32_t n = output ? l->outputs.len : l->inputs.len;
     for (uint32_t i = 0; i < n; i++) {
         const ap_port *port = output ? &l->outputs.at[i] : &l->inputs.at[i];
-        uint32_t of = ap_program_port(v->p, output, port);
+        uint32_t of = ap_program_port(v->p, s, output, i);
         if (port->slot && port->rank != 1)
             complain(v, "stage @%s: slot \"%s\" is not of rank 1", name(v, l->name), name(v, port->name));
         if (port->slot)
@@ -81,8 +82,8 @@ static void check_stages(verifier *v)
     uint32_t *written = AP_NEW_ARRAY(&v->p->ctx->scratch, uint32_t, v->p->outputs.len);
     for (uint32_t s = 0; s < v->p->stages.len; s++) {
         v->bad |= ap_local_verify(v->p->stages.at[s]) != AP_OK;
-        check_ports(v, v->p->stages.at[s], false, written);
-        check_ports(v, v->p->stages.at[s], true, written);
+        check_ports(v, s, false, written);
+        check_ports(v, s, true, written);
     }
     for (uint32_t i = 0; i < v->p->outputs.len; i++)
         if (written[i] != 1)

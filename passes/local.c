@@ -11,7 +11,7 @@ ap_status ap_low_bug(ap_low *low, ap_loc loc, const char *what)
 
 /* ---- the frame of the program ---- */
 
-/* The only mesh that the function's types name; all of it, from rank 0. */
+/* The only mesh that the function's types name. */
 static ap_status find_mesh(ap_low *low)
 {
     ap_mesh mesh = AP_NONE;
@@ -27,8 +27,6 @@ static ap_status find_mesh(ap_low *low)
     if (mesh == AP_NONE)
         return AP_OK;
     low->mesh = low->m->meshes.at[mesh];
-    if (low->mesh.first_rank != 0)
-        return ap_error(low->ctx, 0, "the mesh of the function does not start at rank 0");
     return AP_OK;
 }
 
@@ -39,6 +37,9 @@ static void fill_frame(ap_low *low, const char *name)
     p->m = low->m;
     p->name = ap_name_make(low->ctx, name);
     p->naxes = low->mesh.naxes;
+    p->ntime = low->mesh.ntime;
+    p->first_rank = low->mesh.first_rank;
+    p->nranks = ap_mesh_ranks(&low->mesh);
     int32_t stride = 1;
     for (int a = p->naxes - 1; a >= 0; a--) {
         p->axis_name[a] = low->mesh.axis_name[a];
@@ -46,7 +47,6 @@ static void fill_frame(ap_low *low, const char *name)
         p->axis_stride[a] = stride;
         stride *= low->mesh.axis_size[a];
     }
-    p->nranks = stride;
 }
 
 static ap_port make_port(const ap_low *low, ap_name name, const char *kind, uint32_t i, ap_type t)
@@ -305,7 +305,7 @@ static ap_status lower(ap_ctx *ctx, ap_module *m, const char *name, bool in_part
  * Operands that are computed in their part of a concatenation need no copy, but then the whole result lives from the
  * first of them on, longer than the planner thinks. Where that makes the arena larger, they are copied.
  *
- * needs: types, shardings, at most one mesh from rank 0 */
+ * needs: types, shardings, at most one mesh */
 ap_status ap_lower_local(ap_ctx *ctx, ap_module *m, const char *name, ap_local **out)
 {
     ap_low low, copying;

@@ -291,6 +291,8 @@ ap_status ap_low_emit_conv(ap_low *low, const ap_low_group *g);
 ap_status ap_low_kernel(ap_low *low, const ap_kernel *k, const ap_low_call *call, uint32_t *out);
 void ap_low_call_append(ap_low *low, uint32_t kernel, const ap_low_call *call, uint32_t nrefs, const ap_ref *ref,
                         uint32_t nints, const ap_int *ints);
+/* Kernels of several programs get one name where they are the same, and different ones where they are not. */
+void ap_low_share_kernels(ap_ctx *ctx, uint32_t nstages, ap_local *const *stage);
 /* "contract {bk,kn->bn}: f32[8,16] @m[dp,-]" and the like, for `about`. */
 const char *ap_low_about(ap_low *low, const ap_low_item *it);
 

@@ -199,6 +199,65 @@ ap_status ap_low_kernel(ap_low *low, const ap_kernel *k, const ap_low_call *call
     return AP_OK;
 }
 
+/* ---- several stages ---- */
+
+typedef struct shared {
+    uint64_t hash;
+    const char *key;
+    size_t size;
+    ap_name name;
+    const char *about;
+} shared;
+
+typedef AP_VEC(shared) shared_list;
+
+static bool shared_name_is_taken(const shared_list *all, ap_name name)
+{
+    for (uint32_t i = 0; i < all->len; i++)
+        if (all->at[i].name == name)
+            return true;
+    return false;
+}
+
+/* The name without the number that told it apart in its own stage, and another one. */
+static ap_name shared_name(ap_ctx *ctx, const shared_list *all, ap_name name)
+{
+    const char *s = ap_name_str(ctx, name);
+    size_t n = strlen(s);
+    while (n > 0 && isdigit((unsigned char)s[n - 1]))
+        n--;
+    if (n == 0 || n == strlen(s) || s[n - 1] != '_' || n == 1)
+        n = strlen(s) + 1;
+    ap_name free = name;
+    for (int i = 2; shared_name_is_taken(all, free); i++)
+        free = ap_name_format(ctx, "%.*s_%d", (int)(n - 1), s, i);
+    return free;
+}
+
+void ap_low_share_kernels(ap_ctx *ctx, uint32_t nstages, ap_local *const *stage)
+{
+    shared_list all = {0};
+    for (uint32_t s = 0; s < nstages; s++)
+        for (uint32_t k = 0; k < stage[s]->kernels.len; k++) {
+            ap_kernel *kernel = &stage[s]->kernels.at[k];
+            ap_text key;
+            ap_text_init(&key, &ctx->scratch);
+            put_kernel(&key, kernel);
+            shared made = {.hash = hash_bytes(key.s, key.len), .key = key.s, .size = key.len};
+            uint32_t i = 0;
+            while (i < all.len && (all.at[i].hash != made.hash || all.at[i].size != made.size ||
+                                   memcmp(all.at[i].key, made.key, made.size) != 0))
+                i++;
+            if (i == all.len) {
+                made.name = shared_name(ctx, &all, kernel->name);
+                made.about = kernel->about;
+                ap_vec_push(&ctx->scratch, &all, made);
+            }
+            kernel->name = all.at[i].name;
+            kernel->about = all.at[i].about;
+        }
+}
+
 void ap_low_call_append(ap_low *low, uint32_t kernel, const ap_low_call *call, uint32_t nrefs, const ap_ref *ref,
                         uint32_t nints, const ap_int *ints)
 {
