@@ -198,7 +198,7 @@ static ap_status plan(ap_planning *p, ap_solution *s, ap_plan_result *out)
     double solver_seconds = now() - start;
     AP_TRY(ap_planning_apply(p, s->choice));
     ap_module_trim_physical(p->m);
-    AP_TRY(ap_plan_evaluate(p->ctx, p->m, &p->opt->cluster, out));
+    AP_TRY(ap_plan_evaluate_slots(p->ctx, p->m, &p->opt->cluster, &p->opt->slots, out));
     out->solver_seconds = solver_seconds;
     if (out->cost_ps != s->cost || out->peak_bytes > s->peak)
         return ap_fail(p->ctx, AP_ERR_BUG, 0, "the plan costs %lld ps and %lld bytes, the solver says %lld and %lld",

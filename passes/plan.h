@@ -13,6 +13,30 @@ typedef struct ap_pin {
     int line;
 } ap_pin;
 
+/* A boundary value of a pipeline, on this side. */
+typedef struct ap_plan_slot {
+    ap_name name;
+    bool result;   /* of the function; else an argument */
+    int32_t depth; /* so many of it are held, all the time */
+    /* What it takes to have it in this (complete) sharding, per microbatch: the time of its transfer. AP_FORBIDDEN: it
+     * cannot be. NULL: nothing. Equal types, equal times, whatever the padding of factors that nothing splits. */
+    int64_t (*cost)(void *user, const ap_module *m, ap_type type);
+    void *user;
+} ap_plan_slot;
+/* Slots that are not listed are held once and cost nothing. */
+typedef struct ap_plan_slots {
+    uint32_t n;
+    const ap_plan_slot *at;
+} ap_plan_slots;
+
+/* Bytes and time of slots; AP_FORBIDDEN: that cannot be. */
+typedef struct ap_slot_price {
+    int64_t bytes, ps;
+} ap_slot_price;
+/* Adds what one slot of this type takes. */
+void ap_slot_price_add(const ap_plan_slots *slots, const ap_module *m, ap_name name, bool result, ap_type type,
+                       ap_slot_price *sum);
+
 typedef struct ap_plan_options {
     ap_cluster cluster;
     ap_mesh_info mesh;
@@ -20,6 +44,9 @@ typedef struct ap_plan_options {
     uint32_t npins;
     const ap_pin *pin;
     const char *pin_file; /* for messages */
+    bool *pin_matched; /* NULL: a pin that matches no value is an error; else a flag for each that does (stages) */
+    ap_plan_slots slots;
+    uint32_t stage; /* the function becomes @stage0.fwd, ... */
     bool split_force;
     double time_limit;        /* seconds; 0: none */
     int64_t budget;           /* of the solver's work; 0: the usual */
@@ -30,7 +57,9 @@ typedef struct ap_plan_options {
 typedef struct ap_plan_result {
     int64_t cost_ps, bound_ps;            /* predicted time of one run; proven lower bound */
     int64_t compute_ps, communication_ps; /* parts of cost_ps */
+    int64_t transfer_ps;                  /* the rest of cost_ps: of slots that cost something */
     int64_t peak_bytes, param_bytes;      /* per device; parameters counted in peak */
+    int64_t slot_bytes;                   /* of all slots, counted in peak */
     double planning_seconds, solver_seconds;
     double sharded_flops_fraction;         /* of contraction FLOPs, how much is divided by the devices */
     uint32_t variables, strategies, edges; /* of the ILP, before presolve */
@@ -44,6 +73,9 @@ ap_status ap_pass_plan(ap_ctx *ctx, ap_module *m, const ap_plan_options *opt, ap
 /* Prices a planned module from its types alone: shares no code with the problem's construction, only the cost
  * functions. */
 ap_status ap_plan_evaluate(ap_ctx *ctx, ap_module *m, const ap_cluster *c, ap_plan_result *out);
+/* With slots that have depths and costs. */
+ap_status ap_plan_evaluate_slots(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const ap_plan_slots *slots,
+                                 ap_plan_result *out);
 /* planned -> explicit with the paths that are cheapest on the plan's cluster (ap_pass_explicit: on this machine). */
 ap_status ap_explicit_run(ap_ctx *ctx, ap_module *m, const ap_cluster *c);
 ap_status ap_pins_read(ap_ctx *ctx, const char *path, uint32_t *out_n, const ap_pin **out);

@@ -104,7 +104,7 @@ static void write_function(ap_planning *p)
     const ap_node_info *ret = ap_node_at(m, b->nodes.at[b->nodes.len - 1]);
     for (uint32_t i = 0; i < f->nresults; i++)
         f->result[i] = ap_value_type(m, ret->in[i]);
-    f->name = ap_name_make(m->ctx, "stage0.fwd");
+    f->name = ap_name_format(m->ctx, "stage%u.fwd", p->opt->stage);
     m->state = AP_STATE_PLANNED;
 }
 

@@ -3,7 +3,7 @@
  * kernels by their types and reshards by their paths, and keeps account of the buffers that are alive.
  *
  *     buffer    a node's result has one of its own; a view's, and a reshard's that only slices, lies in the
- *               operand's; arguments lie in the caller's memory; symbols and constants are held all the time
+ *               operand's; arguments lie in the caller's memory; symbols, constants and slots are held all the time
  *     alive     from the node that fills it to the last node that reads it, both included */
 #include "ir/op.h"
 #include "passes/inner.h"
@@ -199,7 +199,7 @@ static void read_buffers(account *a, uint32_t at, ap_node n)
 
 static void find_peak(account *a)
 {
-    int64_t alive = a->out->param_bytes;
+    int64_t alive = ap_sat_add(a->out->param_bytes, a->out->slot_bytes);
     a->out->peak_bytes = alive;
     for (uint32_t at = 0; at < a->block->nodes.len; at++) {
         const ap_node_info *node = ap_node_at(a->m, a->block->nodes.at[at]);
@@ -241,7 +241,29 @@ static void add_symbol(account *a, ap_value v)
         a->out->communication_ps = ap_sat_add(a->out->communication_ps, ap_cost_replicated(a->c, &a->m->meshes.at[0]));
 }
 
+static void add_slots(account *a, const ap_plan_slots *slots)
+{
+    const ap_func_info *f = &a->m->funcs.at[0];
+    ap_slot_price sum = {0};
+    for (uint32_t i = 0; i < f->narguments; i++) {
+        const ap_value_info *v = ap_value_at(a->m, f->argument[i]);
+        if (f->argument_slot[i])
+            ap_slot_price_add(slots, a->m, v->name, false, v->type, &sum);
+    }
+    for (uint32_t i = 0; i < f->nresults; i++)
+        if (f->result_slot[i])
+            ap_slot_price_add(slots, a->m, f->result_name[i], true, f->result[i], &sum);
+    a->out->slot_bytes = sum.bytes;
+    a->out->transfer_ps = sum.ps;
+}
+
 ap_status ap_plan_evaluate(ap_ctx *ctx, ap_module *m, const ap_cluster *c, ap_plan_result *out)
+{
+    return ap_plan_evaluate_slots(ctx, m, c, &(ap_plan_slots){0}, out);
+}
+
+ap_status ap_plan_evaluate_slots(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const ap_plan_slots *slots,
+                                 ap_plan_result *out)
 {
     *out = (ap_plan_result){.proof = "none"};
     account a = open_account(ctx, m, c, out);
@@ -253,8 +275,9 @@ ap_status ap_plan_evaluate(ap_ctx *ctx, ap_module *m, const ap_cluster *c, ap_pl
         AP_TRY(price_node(&a, at, a.block->nodes.at[at]));
         read_buffers(&a, at, a.block->nodes.at[at]);
     }
+    add_slots(&a, slots);
     find_peak(&a);
-    out->cost_ps = ap_sat_add(out->compute_ps, out->communication_ps);
+    out->cost_ps = ap_sat_add(ap_sat_add(out->compute_ps, out->communication_ps), out->transfer_ps);
     out->sharded_flops_fraction = a.flops > 0 ? a.split_flops / a.flops : 1.0;
     return AP_OK;
 }

@@ -294,11 +294,27 @@ static void demand_read(ap_planning *p, uint32_t edge)
         demand_last_use(p, edge);
 }
 
+/* Slots are there all the time. */
+static void demand_slots(ap_planning *p, const ap_plan_holder *h)
+{
+    ap_slot_price slots;
+    if (h->n == 0 || !ap_planning_slots(p, h->value, h->kept[0], &slots))
+        return;
+    int64_t *bytes = AP_NEW_ARRAY(p->arena, int64_t, h->n);
+    for (uint32_t l = 0; l < h->n; l++) {
+        ap_planning_slots(p, h->value, h->kept[l], &slots);
+        bytes[l] = slots.bytes;
+    }
+    add_demand(p, h->var, 0, p->npoints, bytes);
+}
+
 void ap_planning_demand(ap_planning *p)
 {
     find_ends(p);
-    for (uint32_t h = 0; h < p->holders.len; h++)
+    for (uint32_t h = 0; h < p->holders.len; h++) {
         demand_holder(p, &p->holders.at[h]);
+        demand_slots(p, &p->holders.at[h]);
+    }
     for (uint32_t k = 0; k < p->steps.len; k++) {
         const ap_plan_step *s = &p->steps.at[k];
         if (s->inner_bytes)

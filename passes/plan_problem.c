@@ -50,9 +50,13 @@ static void price_holder(ap_planning *p, ap_plan_holder *h)
     h->bytes = AP_NEW_ARRAY(p->arena, int64_t, h->n);
     for (uint32_t l = 0; l < h->n; l++)
         h->bytes[l] = ap_align_bytes(ap_local_bytes(p->m, t.dtype, t.shape, h->kept[l]));
+    /* of a view the strategies are the labels, and its step has the variable */
+    int64_t *cost = h->view ? p->steps.at[h->step].cost : AP_NEW_ARRAY(p->arena, int64_t, h->n);
+    ap_slot_price slots;
+    for (uint32_t l = 0; l < h->n && ap_planning_slots(p, h->value, h->kept[l], &slots); l++)
+        cost[l] = ap_sat_add(cost[l], slots.ps);
     if (h->view)
         return;
-    int64_t *cost = AP_NEW_ARRAY(p->arena, int64_t, h->n);
     bool symbol = ap_value_at(p->m, h->value)->kind == AP_VALUE_SYMBOL;
     for (uint32_t l = 0; l < h->n && symbol; l++)
         if (ap_sharding_split_mask(ap_sharding_get(p->ctx, h->kept[l])) == 0)

@@ -117,6 +117,9 @@ typedef struct ap_plan_reduced {
 bool ap_planning_reduce(ap_planning *p, ap_plan_reduced *out);
 void ap_planning_expand(const ap_planning *p, const ap_plan_reduced *r, const uint32_t *choice, uint32_t *out);
 
+/* All slots that a value kept like this is or fills; false when there are none. */
+bool ap_planning_slots(const ap_planning *p, ap_value v, ap_sharding kept, ap_slot_price *out);
+
 /* Moves a solution among those of equal cost to fewer bytes. */
 void ap_planning_break_ties(ap_planning *p, uint32_t *choice);
 /* Writes the shardings chosen into all types and inserts reshards; the module is then in state planned. */

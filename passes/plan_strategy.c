@@ -225,7 +225,10 @@ static ap_status filter_labels(ap_planning *p, ap_plan_holder *h, uint32_t n, co
 {
     uint32_t left = 0;
     for (uint32_t i = 0; i < n; i++) {
+        ap_slot_price slots;
         keep[i] = !h->returned || !ap_sharding_partial_mask(ap_sharding_get(p->ctx, at[i]));
+        if (keep[i] && ap_planning_slots(p, h->value, at[i], &slots))
+            keep[i] = slots.ps != AP_FORBIDDEN;
         left += keep[i];
     }
     if (left == 0)
@@ -363,7 +366,9 @@ ap_status ap_planning_list(ap_planning *p)
     AP_TRY(list_nodes(p, matched));
     count_uses(p);
     for (uint32_t i = 0; i < p->opt->npins; i++)
-        if (!matched[i])
+        if (p->opt->pin_matched)
+            p->opt->pin_matched[i] = p->opt->pin_matched[i] || matched[i];
+        else if (!matched[i])
             return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: no value matches \"%s\"", p->opt->pin_file,
                            p->opt->pin[i].line, p->opt->pin[i].pattern);
     return AP_OK;
