@@ -54,8 +54,7 @@ static ap_status place_slots(ap_ctx *ctx, const ap_port *port, int32_t depth, in
     return AP_OK;
 }
 
-/* The slots of stage s: arguments, then results; those of one result serve all channels that leave it, at the greatest
- * depth that one of them asks for. */
+/* The slots of stage s: arguments, then results; those of one result serve all channels that leave it. */
 static ap_status place_stage(ap_program *g, uint32_t s)
 {
     const ap_local *l = g->stages.at[s];
@@ -70,7 +69,7 @@ static ap_status place_stage(ap_program *g, uint32_t s)
         int64_t at, bytes;
         for (uint32_t i = 0; i < g->channels.len; i++)
             if (g->channels.at[i].src_stage == s && g->channels.at[i].src_output == port)
-                depth = g->channels.at[i].src_depth > depth ? g->channels.at[i].src_depth : depth;
+                depth = g->channels.at[i].src_depth; /* the same for all of them */
         if (!depth)
             continue;
         AP_TRY(place_slots(g->ctx, &l->outputs.at[port], depth, &end, &at, &bytes));
@@ -80,7 +79,6 @@ static ap_status place_stage(ap_program *g, uint32_t s)
                 continue;
             c->src_at = at;
             c->src_bytes = bytes;
-            c->src_depth = depth;
         }
     }
     return AP_OK;
