@@ -12,9 +12,9 @@
  *       }
  *     }
  *
- * A *wire* leads from a result of one stage to an argument of another one. Microbatches cross it in order, each as soon
- * as it has been sent and the slot at the far end is free, whatever the ranks at both ends are doing then: a rank that
- * waits for one thing lets all others go on. Wires that leave the same result share its slots. */
+ * A *wire* leads from a result of one stage to an argument of another one. Microbatches cross it in order, each when it
+ * has been sent and the slot at the far end is free: at once, if the machine can do that beside its computing, or as
+ * late as when the receiver stands at recv. Wires that leave the same result share its slots. */
 #ifndef AP_IR_LIST_H
 #define AP_IR_LIST_H
 

@@ -1,10 +1,14 @@
 /* Instruction lists are right: proven by replaying them once.
  *
- * One replay is a proof for every interleaving. A stage goes on by itself except at recv and claim, and what these wait
- * for is that a count has grown: of microbatches that have arrived, which itself waits for counts of sends and frees.
- * Counts never fall, so what may happen stays possible until it happens, and the order of independent steps changes
- * nothing that comes later: all maximal replays do the same steps, and stop in the same deadlock or none. Which slot an
- * instruction may touch depends on the counts of its own list only, so those rules hold in all orders or in none.
+ * The replay has the laziest transport there may be: a microbatch crosses when its receiver stands at recv for it. What
+ * a faster one does (a copy engine, a network card) lets others go on earlier, never later, so what comes to its end
+ * here does so with any.
+ *
+ * And one replay is a proof for every interleaving. A stage goes on by itself except at recv and claim, and what these
+ * wait for is that a count has grown: of sends, of receives. Counts never fall, so what may happen stays possible until
+ * it happens, and the order of independent steps changes nothing that comes later: all maximal replays do the same
+ * steps, and stop in the same deadlock or none. Which slot an instruction may touch depends on the counts of its own
+ * list only, so those rules hold in all orders or in none.
  *
  * Stages stand for their ranks. A rank does the acts of its stage's list in order, waits for some of the transfers that
  * the stage waits for, and in `run` meets the other ranks of its stage at the same act; every step of a rank so needs
@@ -15,7 +19,7 @@
 
 /* Microbatches of a wire that have come so far. */
 typedef struct wire_count {
-    int32_t claimed, sent, arrived, received, freed;
+    int32_t claimed, sent, received, freed;
 } wire_count;
 
 typedef struct stage_state {
@@ -166,13 +170,6 @@ static replay replay_make(const ap_wiring *w, const ap_list *lists)
     return r;
 }
 
-/* Whatever can cross has crossed. */
-static void deliver(replay *r, uint32_t wire)
-{
-    wire_count *c = &r->count[wire];
-    c->arrived = (int32_t)ap_min_i64(c->sent, (int64_t)c->freed + r->w->wire[wire].to_depth);
-}
-
 /* What a run needs of its slots. */
 static const char *run_fault(const replay *r, uint32_t s, int32_t k)
 {
@@ -207,7 +204,9 @@ static const char *step_fault(const replay *r, uint32_t s)
     const wire_count *c = &r->count[a->wire];
     switch (a->kind) {
     case AP_ACT_RECV:
-        return k != c->received ? "microbatches are received one after the other, each once" : NULL;
+        if (k != c->received)
+            return "microbatches are received one after the other, each once";
+        return k - c->freed >= r->w->wire[a->wire].to_depth ? "its slot was not freed" : NULL;
     case AP_ACT_CLAIM:
         return k != c->claimed ? "slots are claimed one after the other, each once" : NULL;
     case AP_ACT_FREE:
@@ -227,8 +226,8 @@ static bool must_wait(const replay *r, const stage_state *st)
     const ap_act *a = st->walk.act;
     int32_t k = st->walk.microbatch;
     if (a->kind == AP_ACT_RECV)
-        return r->count[a->wire].arrived <= k;
-    return a->kind == AP_ACT_CLAIM && r->count[a->wire].arrived <= k - r->w->wire[a->wire].from_depth;
+        return r->count[a->wire].sent <= k;
+    return a->kind == AP_ACT_CLAIM && r->count[a->wire].received <= k - r->w->wire[a->wire].from_depth;
 }
 
 static void do_act(replay *r, stage_state *st)
@@ -244,7 +243,6 @@ static void do_act(replay *r, stage_state *st)
                  : a->kind == AP_ACT_FREE  ? &c->freed
                                            : &c->sent;
     ++*n;
-    deliver(r, a->wire);
 }
 
 /* Stage s goes on until it waits or ends. */
@@ -278,11 +276,8 @@ static ap_status report_deadlock(const replay *r)
         if (st->done)
             continue;
         n++;
-        uint32_t wire = st->walk.act->wire;
-        const wire_count *c = &r->count[wire];
         complain(r, s,
-                 st->walk.act->kind == AP_ACT_CLAIM ? "deadlock: the slot is never empty again"
-                 : c->sent > st->walk.microbatch    ? "deadlock: no slot is ever free to receive it"
+                 st->walk.act->kind == AP_ACT_CLAIM ? "deadlock: what is in the slot is never received"
                                                     : "deadlock: it is never sent");
     }
     return AP_ERR_MODEL;

@@ -2,8 +2,7 @@
  *
  * It has no deadlock whatever the depths: take all steps of all stages in order of (microbatch, stage along the wires).
  * recv k needs the send of k, from an earlier stage, and a slot freed at an earlier microbatch; claim k needs that what
- * was sent at an earlier microbatch has found a slot, freed at a still earlier one. So every step needs earlier ones
- * only. */
+ * was sent at an earlier microbatch has been received. So every step needs earlier ones only. */
 #include "passes/pipe/schedule.h"
 
 #include <string.h>
