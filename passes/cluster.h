@@ -119,6 +119,8 @@ int64_t ap_strategy_divisor(const ap_module *m, ap_node n, const ap_strategy *s)
 /* Is the node a matrix product? */
 bool ap_node_is_product(const ap_module *m, ap_node n);
 
+/* Do all devices divide it? Microbatches are no devices. */
+bool ap_strategy_splits_all(const ap_module *m, ap_node n, const ap_strategy *s);
 /* Time of one node on local types (operands and results sharded as `s` says), from the logical types and the
  * strategy: max(FLOPs / (peak * efficiency), bytes / bandwidth) + launch. Nodes that make no kernel cost 0;
  * INT64_MAX: no choice (AP_COST_ALPA). */

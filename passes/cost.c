@@ -73,24 +73,41 @@ static int64_t value_bytes(const ap_module *m, ap_value v, ap_sharding s)
 
 /* ---- nodes ---- */
 
-int64_t ap_strategy_divisor(const ap_module *m, ap_node n, const ap_strategy *s)
+/* All axes that split an operand or result. */
+static uint8_t splitting_axes(const ap_module *m, ap_node n, const ap_strategy *s, ap_mesh *out_mesh)
 {
     const ap_node_info *node = ap_node_at(m, n);
     uint8_t mask = 0;
-    ap_mesh mesh = AP_NONE;
     for (uint32_t i = 0; i < node->nin + node->nout; i++) {
         ap_sharding id = i < node->nin ? s->operand[i] : s->result[i - node->nin];
         if (!id)
             continue;
         const ap_sharding_info *info = ap_sharding_get(m->ctx, id);
         mask |= ap_sharding_split_mask(info);
-        mesh = info->mesh;
+        *out_mesh = info->mesh;
     }
+    return mask;
+}
+
+int64_t ap_strategy_divisor(const ap_module *m, ap_node n, const ap_strategy *s)
+{
+    ap_mesh mesh = AP_NONE;
+    uint8_t mask = splitting_axes(m, n, s, &mesh);
     int64_t divisor = 1;
     for (int a = 0; mask >> a; a++)
         if (mask >> a & 1)
             divisor *= m->meshes.at[mesh].axis_size[a];
     return divisor;
+}
+
+bool ap_strategy_splits_all(const ap_module *m, ap_node n, const ap_strategy *s)
+{
+    ap_mesh mesh = 0;
+    uint8_t mask = splitting_axes(m, n, s, &mesh);
+    for (int a = m->meshes.at[mesh].ntime; a < m->meshes.at[mesh].naxes; a++)
+        if (!(mask >> a & 1) && m->meshes.at[mesh].axis_size[a] > 1)
+            return false;
+    return true;
 }
 
 bool ap_node_is_product(const ap_module *m, ap_node n)

@@ -54,7 +54,7 @@ int64_t ap_alpa_replicated(const ap_cluster *c, const ap_mesh_info *mesh)
 
 int64_t ap_alpa_node(const ap_module *m, ap_node n, const ap_strategy *s)
 {
-    if (!ap_node_is_product(m, n) || ap_strategy_divisor(m, n, s) == ap_mesh_size(&m->meshes.at[0]))
+    if (!ap_node_is_product(m, n) || ap_strategy_splits_all(m, n, s))
         return 0;
     return INT64_MAX; /* AP_FORBIDDEN of the solver */
 }

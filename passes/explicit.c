@@ -148,7 +148,7 @@ ap_status ap_pass_explicit(ap_ctx *ctx, ap_module *m)
 {
     int32_t ranks = 1;
     for (uint32_t i = 0; i < m->meshes.len; i++)
-        ranks = (int32_t)ap_max_i64(ranks, ap_mesh_size(&m->meshes.at[i]));
+        ranks = (int32_t)ap_max_i64(ranks, ap_mesh_ranks(&m->meshes.at[i]));
     ap_cluster c;
     ap_cluster_local(ranks, &c);
     return ap_explicit_run(ctx, m, &c);

@@ -28,6 +28,7 @@ typedef struct work {
     ap_dtype dtype;
     const ap_shape_info *xs, *ws, *ys;
     walk n, g, c, m;
+    bool timely;          /* the last microbatch has fewer images */
     ap_low_place x, w, y; /* strides by factor of the node's operands and result */
     ap_conv k;
     uint32_t noperands, nints;
@@ -142,10 +143,11 @@ static bool is_dense(const walk *const head[3], int nspatial, const int64_t *pla
 
 /* ---- operands ---- */
 
-/* What a rank has fewer of than there are places is computed in all of them. */
+/* What a rank has fewer of than there are places is computed in all of them; so are the images of a short microbatch,
+ * because a convolution is prepared once. */
 static bool needs_room(const work *w)
 {
-    return w->n.spoiled || w->g.spoiled || w->g.counted || w->m.spoiled || w->m.counted;
+    return w->timely || w->n.spoiled || w->g.spoiled || w->g.counted || w->m.spoiled || w->m.counted;
 }
 
 static ap_status zero_fill(work *w, const ap_low_place *to, int64_t count)
@@ -186,7 +188,7 @@ static ap_status place_operand(work *w)
     const walk *head[3] = {&w->n, &w->g, &w->c};
     ap_value v = w->node->in[0];
     bool zero = w->n.spoiled || w->g.spoiled || w->c.spoiled || w->c.counted;
-    bool room = !w->g.counted || w->low->value[ap_low_root(w->low, v)].owned;
+    bool room = (!w->g.counted && !w->timely) || w->low->value[ap_low_root(w->low, v)].owned;
     AP_TRY(ap_low_place_of(w->low, v, &w->x));
     if (!zero && room && distances(w->xs, head, w->x.stride, w->k.x) &&
         (w->dtype != AP_F32 || is_dense(head, w->k.nspatial, w->k.in, w->k.x)))
@@ -389,6 +391,25 @@ static uint32_t add_count(work *w, const walk *d)
     return w->nints;
 }
 
+static bool passes_in_time(const ap_low *low, const walk *d)
+{
+    return d->counted && low->mesh.ntime && d->count.value.step[0] != 0;
+}
+
+/* Counts of groups and channels that change from one microbatch to the next are none: their places hold zeros. */
+static void read_counts(work *w)
+{
+    walk *d[3] = {&w->g, &w->c, &w->m};
+    w->timely = passes_in_time(w->low, &w->n);
+    w->n.counted = w->n.counted && !w->timely;
+    for (int i = 0; i < 3; i++) {
+        if (passes_in_time(w->low, d[i])) {
+            d[i]->counted = false;
+            d[i]->spoiled = true;
+        }
+    }
+}
+
 static void read_dims(work *w)
 {
     ap_conv *k = &w->k;
@@ -396,6 +417,7 @@ static void read_dims(work *w)
     w->g = walk_of(w->low, w->node->in[0], 1);
     w->c = walk_of(w->low, w->node->in[0], 2);
     w->m = walk_of(w->low, w->node->in[1], 1);
+    read_counts(w);
     k->dtype = w->dtype;
     k->nspatial = (uint8_t)(w->xs->rank - 3);
     k->n = w->n.total, k->g = w->g.total, k->c = w->c.total, k->m = w->m.total;

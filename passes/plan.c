@@ -134,10 +134,11 @@ static ap_status check_input(ap_ctx *ctx, const ap_module *m, const ap_plan_opti
     assert(m->state == AP_STATE_NORMAL && m->funcs.len == 1);
     if (opt->mesh.naxes < 1 || opt->mesh.naxes > AP_MAX_AXES)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "a mesh has 1 to %d axes", AP_MAX_AXES);
+    assert(!opt->mesh.ntime || opt->batch);
     int64_t devices = (int64_t)opt->cluster.hosts * opt->cluster.devices_per_host;
-    if (ap_mesh_size(&opt->mesh) + (int64_t)opt->mesh.first_rank > devices)
+    if (ap_mesh_ranks(&opt->mesh) + (int64_t)opt->mesh.first_rank > devices)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "the mesh needs %d devices, the cluster has %lld",
-                       (int)ap_mesh_size(&opt->mesh), (long long)devices);
+                       (int)ap_mesh_ranks(&opt->mesh), (long long)devices);
     return AP_OK;
 }
 
@@ -206,16 +207,24 @@ static ap_status plan(ap_planning *p, ap_solution *s, ap_plan_result *out)
     return AP_OK;
 }
 
+ap_status ap_planning_open(ap_ctx *ctx, ap_arena *arena, ap_module *m, const ap_plan_options *opt, ap_planning *out)
+{
+    AP_TRY(check_input(ctx, m, opt));
+    ap_batch *batch = opt->mesh.ntime ? AP_NEW(arena, ap_batch) : NULL;
+    if (batch)
+        AP_TRY(ap_batch_find(ctx, m, opt->batch, arena, batch));
+    ap_mesh mesh = ap_module_add_mesh(m, &opt->mesh);
+    ap_module_set_physical(m, &opt->mesh, opt->split_force, batch ? batch->alike : NULL);
+    return ap_planning_build(ctx, arena, m, mesh, batch, opt, out);
+}
+
 /* needs: state normal, one function   gives: state planned; types with shardings, reshards */
 ap_status ap_pass_plan(ap_ctx *ctx, ap_module *m, const ap_plan_options *opt, ap_plan_result *out)
 {
     double start = now();
-    AP_TRY(check_input(ctx, m, opt));
-    ap_mesh mesh = ap_module_add_mesh(m, &opt->mesh);
-    ap_module_set_physical(m, &opt->mesh, opt->split_force, NULL);
     ap_planning p;
     ap_solution s;
-    AP_TRY(ap_planning_build(ctx, &ctx->scratch, m, mesh, opt, &p));
+    AP_TRY(ap_planning_open(ctx, &ctx->scratch, m, opt, &p));
     AP_TRY(plan(&p, &s, out));
     out->bound_ps = s.bound;
     out->variables = p.problem.nnodes;

@@ -39,8 +39,9 @@ void ap_slot_price_add(const ap_plan_slots *slots, const ap_module *m, ap_name n
 
 typedef struct ap_plan_options {
     ap_cluster cluster;
-    ap_mesh_info mesh;
-    int64_t memory; /* bytes per device; 0: the cluster's */
+    ap_mesh_info mesh;   /* with time: the plan is of one microbatch */
+    const int8_t *batch; /* with time: per argument of the function its factor that is the batch (passes/batch.h) */
+    int64_t memory;      /* bytes per device; 0: the cluster's */
     uint32_t npins;
     const ap_pin *pin;
     const char *pin_file; /* for messages */
@@ -55,7 +56,7 @@ typedef struct ap_plan_options {
 } ap_plan_options;
 
 typedef struct ap_plan_result {
-    int64_t cost_ps, bound_ps;            /* predicted time of one run; proven lower bound */
+    int64_t cost_ps, bound_ps;            /* predicted time of one run (microbatch); proven lower bound */
     int64_t compute_ps, communication_ps; /* parts of cost_ps */
     int64_t transfer_ps;                  /* the rest of cost_ps: of slots that cost something */
     int64_t peak_bytes, param_bytes;      /* per device; parameters counted in peak */

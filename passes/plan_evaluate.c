@@ -59,7 +59,7 @@ static void count_split(account *a, ap_node n)
     ap_strategy s = read_strategy(a, n);
     double flops = (double)ap_node_flops(a->m, n);
     a->flops += flops;
-    if (ap_strategy_divisor(a->m, n, &s) == ap_mesh_size(&a->m->meshes.at[0]))
+    if (ap_strategy_splits_all(a->m, n, &s))
         a->split_flops += flops;
 }
 

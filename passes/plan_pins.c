@@ -147,6 +147,9 @@ static ap_status forbid_axis(ap_planning *p, const ap_pin *pin, uint32_t n, cons
     for (int a = 0; a < mesh->naxes; a++)
         if (strcmp(ap_name_str(p->ctx, mesh->axis_name[a]), pin->forbid) == 0)
             axis = a;
+    if (axis >= 0 && axis < mesh->ntime)
+        return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: \"%s\" is time, which no pin moves", p->opt->pin_file,
+                       pin->line, pin->forbid);
     if (axis < 0)
         return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: the mesh has no axis \"%s\"", p->opt->pin_file, pin->line,
                        pin->forbid);
@@ -165,6 +168,18 @@ static int uneven_factor(const ap_planning *p, const ap_shape_info *shape, const
         if (shape->physical[f] % ap_mesh_axes_size(&p->m->meshes.at[p->mesh], s->axes[f]) != 0)
             return f;
     return -1;
+}
+
+/* Pins speak of devices; what depends on the batch is cut into microbatches all the same. */
+static ap_sharding with_time(const ap_planning *p, ap_value v, ap_sharding s)
+{
+    ap_sharding_info info = *ap_sharding_get(p->ctx, s);
+    uint8_t time = ap_mesh_time_mask(&p->m->meshes.at[p->mesh]);
+    if (!time || !p->batch || p->batch->factor[v] == AP_NO_BATCH || ap_sharding_split_mask(&info) & time)
+        return s;
+    ap_axes *axes = &info.axes[p->batch->factor[v]];
+    *axes = ap_axes_append(0, 0) | *axes << 4;
+    return ap_sharding_intern(p->ctx, &info);
 }
 
 static const char *pinned_on(ap_planning *p, int line)
@@ -190,6 +205,7 @@ static ap_status pin_sharding(ap_planning *p, const ap_pin *pin, ap_value v, uin
         return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: \"%s\" is no sharding of \"%s\", whose shape is %s: %s",
                        p->opt->pin_file, pin->line, pin->sharding, name, ap_text_str(&text), why);
     }
+    s = with_time(p, v, s);
     int uneven = uneven_factor(p, info, ap_sharding_get(p->ctx, s));
     if (uneven >= 0)
         return ap_fail(p->ctx, AP_ERR_USAGE, 0, "%s:%d: \"%s\" splits a factor of %lld of \"%s\" into unequal parts",

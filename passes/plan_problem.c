@@ -288,10 +288,10 @@ void ap_planning_price(ap_planning *p)
     add_edges(p);
 }
 
-ap_status ap_planning_build(ap_ctx *ctx, ap_arena *arena, ap_module *m, ap_mesh mesh, const ap_plan_options *opt,
-                            ap_planning *out)
+ap_status ap_planning_build(ap_ctx *ctx, ap_arena *arena, ap_module *m, ap_mesh mesh, const ap_batch *batch,
+                            const ap_plan_options *opt, ap_planning *out)
 {
-    *out = (ap_planning){.ctx = ctx, .arena = arena, .m = m, .opt = opt, .mesh = mesh};
+    *out = (ap_planning){.ctx = ctx, .arena = arena, .m = m, .opt = opt, .mesh = mesh, .batch = batch};
     out->block = m->funcs.at[out->func].body;
     out->resharder = ap_resharder_create(arena, m, &opt->cluster);
     AP_TRY(ap_rooms_find(ctx, m, &out->rooms));

@@ -17,6 +17,7 @@
 #define AP_PASSES_PLAN_PROBLEM_H
 
 #include "ir/op.h"
+#include "passes/batch.h"
 #include "passes/plan.h"
 #include "passes/reshard.h"
 #include "passes/room.h"
@@ -79,6 +80,7 @@ typedef struct ap_planning {
     ap_module *m;
     const ap_plan_options *opt;
     ap_mesh mesh;
+    const ap_batch *batch; /* NULL without time */
     ap_func func;
     ap_block block;
     ap_resharder *resharder;
@@ -97,9 +99,12 @@ typedef struct ap_planning {
     ap_problem problem;
 } ap_planning;
 
-/* The module has its mesh already and one function. Fills `problem`; everything lives in `arena`. */
-ap_status ap_planning_build(ap_ctx *ctx, ap_arena *arena, ap_module *m, ap_mesh mesh, const ap_plan_options *opt,
-                            ap_planning *out);
+/* Of a normal module of one function: adds the mesh, finds the batch, sets physical extents and builds. */
+ap_status ap_planning_open(ap_ctx *ctx, ap_arena *arena, ap_module *m, const ap_plan_options *opt, ap_planning *out);
+/* The module has its mesh already and one function. `batch`: NULL without time. Fills `problem`; everything lives in
+ * `arena`. */
+ap_status ap_planning_build(ap_ctx *ctx, ap_arena *arena, ap_module *m, ap_mesh mesh, const ap_batch *batch,
+                            const ap_plan_options *opt, ap_planning *out);
 /* Its parts, in this order. */
 ap_status ap_planning_list(ap_planning *p);
 void ap_planning_price(ap_planning *p);
@@ -138,9 +143,9 @@ uint32_t ap_plan_view_in_place(const ap_plan_step *view, ap_sharding kept);
 const char *ap_planning_name(const ap_planning *p, ap_value v);
 
 /* All assignments of a node on a mesh that the rule accepts, those with equal shardings once; axes of size 1 stay
- * unassigned. Each axis tries "nothing" first. Returns their number. */
-uint32_t ap_strategies_list(const ap_module *m, ap_node n, ap_mesh mesh, ap_arena *arena, ap_rule *rule,
-                            ap_assign **assign, ap_strategy **strategy);
+ * unassigned, and time is on the batch, whatever its size. Each axis tries "nothing" first. Returns their number. */
+uint32_t ap_strategies_list(const ap_module *m, ap_node n, ap_mesh mesh, const ap_batch *batch, ap_arena *arena,
+                            ap_rule *rule, ap_assign **assign, ap_strategy **strategy);
 
 /* Keeps of a value's labels those that the pins allow (flags per label); AP_ERR_USAGE when none is left. `matched`
  * has one flag per pin. */

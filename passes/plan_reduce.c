@@ -52,9 +52,10 @@ static bool memory_is_loose(const ap_planning *p)
 /* Where it costs nothing: ap_cost_replicated. */
 static uint32_t replicated_label(const ap_planning *p, const ap_plan_holder *h)
 {
+    uint8_t time = ap_mesh_time_mask(&p->m->meshes.at[p->mesh]);
     for (uint32_t l = 0; l < h->n; l++) {
         const ap_sharding_info *s = ap_sharding_get(p->ctx, h->kept[l]);
-        if (!ap_sharding_split_mask(s) && !ap_sharding_partial_mask(s))
+        if (!(ap_sharding_split_mask(s) & ~time) && !ap_sharding_partial_mask(s))
             return p->problem.cost[h->var][l] == 0 ? l : AP_NONE;
     }
     return AP_NONE;

@@ -47,8 +47,22 @@ static void list_replicated(const ap_module *m, ap_node n, ap_mesh mesh, ap_aren
     *strategy = s;
 }
 
-uint32_t ap_strategies_list(const ap_module *m, ap_node n, ap_mesh mesh, ap_arena *arena, ap_rule *rule,
-                            ap_assign **assign, ap_strategy **strategy)
+/* What each axis may do at the node; how many choices each has. */
+static void list_choices(const ap_module *m, ap_node n, const ap_mesh_info *mesh, const ap_batch *batch,
+                         const ap_rule *rule, ap_choice choices[][AP_MAX_CHOICES], int *count)
+{
+    for (int a = 0; a < mesh->naxes; a++) {
+        choices[a][0] = (ap_choice){.letter = AP_RULE_NONE, .group = AP_RULE_NONE};
+        count[a] = 1;
+        if (a < mesh->ntime)
+            choices[a][0].letter = batch ? ap_batch_letter(batch, m, n, rule) : AP_RULE_NONE;
+        else if (mesh->axis_size[a] > 1)
+            count[a] = ap_rule_choices(rule, mesh->axis_size[a], choices[a]);
+    }
+}
+
+uint32_t ap_strategies_list(const ap_module *m, ap_node n, ap_mesh mesh, const ap_batch *batch, ap_arena *arena,
+                            ap_rule *rule, ap_assign **assign, ap_strategy **strategy)
 {
     const ap_node_info *node = ap_node_at(m, n);
     ap_rule_get(m, n, arena, rule);
@@ -60,10 +74,7 @@ uint32_t ap_strategies_list(const ap_module *m, ap_node n, ap_mesh mesh, ap_aren
     const ap_choice nothing = {.letter = AP_RULE_NONE, .group = AP_RULE_NONE};
     ap_choice choices[AP_MAX_AXES][AP_MAX_CHOICES];
     int count[AP_MAX_AXES], at[AP_MAX_AXES] = {0};
-    for (int a = 0; a < mi->naxes; a++) {
-        choices[a][0] = nothing;
-        count[a] = mi->axis_size[a] > 1 ? ap_rule_choices(rule, mi->axis_size[a], choices[a]) : 1;
-    }
+    list_choices(m, n, mi, batch, rule, choices, count);
     AP_VEC(ap_assign) assigns = {0};
     AP_VEC(ap_strategy) strategies = {0};
     for (;;) {
@@ -149,7 +160,7 @@ static void keep_strategies(ap_plan_step *s, const bool *keep)
 static void list_strategies(ap_planning *p, ap_plan_step *s)
 {
     int naxes = p->m->meshes.at[p->mesh].naxes;
-    s->n = ap_strategies_list(p->m, s->node, p->mesh, p->arena, &s->rule, &s->assign, &s->strategy);
+    s->n = ap_strategies_list(p->m, s->node, p->mesh, p->batch, p->arena, &s->rule, &s->assign, &s->strategy);
     bool *keep = AP_NEW_ARRAY(p->arena, bool, s->n);
     for (uint32_t i = 0; i < s->n; i++)
         keep[i] = passes_something(p, s, &s->assign[i]);
@@ -170,13 +181,16 @@ typedef struct labels {
     AP_VEC(ap_sharding) at;
 } labels;
 
-/* All shardings with at most one choice per axis: nothing, a factor, or a partial kind that `kinds` allows
- * (per axis a bit mask of kinds). */
-static void list_shardings(ap_planning *p, const ap_shape_info *shape, const uint8_t *kinds, labels *out)
+/* All shardings of a value with at most one choice per axis: nothing, a factor, or a partial kind that `kinds` allows
+ * (per axis a bit mask of kinds). Time is on the batch, or nowhere. */
+static void list_shardings(ap_planning *p, ap_value v, const uint8_t *kinds, labels *out)
 {
     const ap_mesh_info *mesh = &p->m->meshes.at[p->mesh];
+    const ap_shape_info *shape = ap_value_shape(p->m, v);
     int options = 1 + shape->nfactors + AP_PARTIAL_COUNT;
     int at[AP_MAX_AXES] = {0};
+    if (mesh->ntime && p->batch)
+        at[0] = p->batch->factor[v] + 1;
     for (;;) {
         ap_sharding_info s = {.mesh = p->mesh, .nfactors = shape->nfactors};
         bool ok = true;
@@ -184,7 +198,7 @@ static void list_shardings(ap_planning *p, const ap_shape_info *shape, const uin
             int f = at[a] - 1, k = f - shape->nfactors;
             if (f < 0)
                 continue;
-            if (mesh->axis_size[a] == 1)
+            if (mesh->axis_size[a] == 1 && a >= mesh->ntime)
                 ok = false;
             else if (k >= 0) {
                 ok = kinds[a] >> k & 1;
@@ -197,9 +211,9 @@ static void list_shardings(ap_planning *p, const ap_shape_info *shape, const uin
         if (ok)
             ap_vec_push(p->arena, &out->at, ap_sharding_intern(p->ctx, &s));
         int a = mesh->naxes - 1;
-        for (; a >= 0 && ++at[a] == options; a--)
+        for (; a >= mesh->ntime && ++at[a] == options; a--)
             at[a] = 0;
-        if (a < 0)
+        if (a < mesh->ntime)
             break;
     }
 }
@@ -260,7 +274,7 @@ static ap_status add_free_holder(ap_planning *p, ap_value v, bool *matched)
 {
     const uint8_t kinds[AP_MAX_AXES] = {0};
     labels all = {0};
-    list_shardings(p, ap_value_shape(p->m, v), kinds, &all);
+    list_shardings(p, v, kinds, &all);
     return set_labels(p, add_holder(p, v, AP_NONE), &all, matched);
 }
 
@@ -278,7 +292,7 @@ static ap_status add_result_holder(ap_planning *p, uint32_t step, uint32_t slot,
                     kinds[a] |= (uint8_t)(1u << k);
     }
     labels all = {0};
-    list_shardings(p, ap_value_shape(p->m, v), kinds, &all);
+    list_shardings(p, v, kinds, &all);
     return set_labels(p, add_holder(p, v, step), &all, matched);
 }
 

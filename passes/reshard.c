@@ -2,6 +2,7 @@
  * which the value is partial); an elementary step changes one axis:
  *
  *     all_slice       unused axis a          -> appended at the minor end of a factor        free
+ *                     (time too, but at the major end, and no other step moves it)
  *     all_gather      a at a minor end       -> unused
  *     all_to_all      a at a minor end       -> at the minor end of another factor
  *     reduce_scatter  partial over a         -> appended at the minor end of a factor
@@ -189,6 +190,18 @@ static void offer_unused(search *s, int a)
     offer(s, AP_STEP_MASK, a, &to, ap_cost_memory(s->r->c, ap_sat_mul(2, bytes)), 0);
 }
 
+/* A value that is the same all the time, read one microbatch at a time: the only step that moves time. */
+static void offer_time(search *s)
+{
+    for (int f = 0; f < s->here.nfactors; f++) {
+        if (s->here.axes[f] || !can_append(s, f, 0))
+            continue;
+        ap_sharding_info to = s->here;
+        to.axes[f] = ap_axes_append(0, 0);
+        offer(s, AP_STEP_ALL_SLICE, 0, &to, 0, 0);
+    }
+}
+
 static void offer_partial(search *s, int a, ap_partial kind)
 {
     const ap_span *l = span_of(s->r, s->here.mesh, a);
@@ -236,7 +249,9 @@ static void list_hops(ap_resharder *r, tree *t)
     s.wire = ap_wire_bytes(r->m, t->dtype, t->shape, t->from);
     uint8_t used = ap_sharding_split_mask(&s.here) | ap_sharding_partial_mask(&s.here);
     t->listed = true;
-    for (int a = 0; a < s.mesh->naxes; a++) {
+    if (s.mesh->ntime && !(used & 1))
+        offer_time(&s);
+    for (int a = s.mesh->ntime; a < s.mesh->naxes; a++) {
         if (!(used >> a & 1))
             offer_unused(&s, a);
         for (int k = 0; k < AP_PARTIAL_COUNT; k++)
@@ -244,7 +259,7 @@ static void list_hops(ap_resharder *r, tree *t)
                 offer_partial(&s, a, (ap_partial)k);
     }
     for (int f = 0; f < s.here.nfactors; f++)
-        if (s.here.axes[f])
+        if (ap_axes_mask(s.here.axes[f]) & ~ap_mesh_time_mask(s.mesh))
             offer_split(&s, f, ap_axes_get(s.here.axes[f], ap_axes_count(s.here.axes[f]) - 1));
 }
 

@@ -104,7 +104,7 @@ static const shape_of_mesh meshes[] = {{1, {2}}, {1, {4}}, {2, {2, 2}}};
 
 static void build(ap_ctx *ctx, ap_module *m, const ap_plan_options *opt, ap_planning *p)
 {
-    assert_ok(ctx, ap_planning_build(ctx, &ctx->arena, m, ap_module_add_mesh(m, &opt->mesh), opt, p));
+    assert_ok(ctx, ap_planning_build(ctx, &ctx->arena, m, ap_module_add_mesh(m, &opt->mesh), NULL, opt, p));
 }
 
 /* Any choice that the problem allows: what it says of cost and memory is what the written module has, which
@@ -163,7 +163,7 @@ static void pin_something(ap_ctx *ctx, const char *text, ap_plan_options *opt, u
     opt->npins = 1;
     ap_planning p;
     ap_module *m = module_of(ctx, text);
-    if (ap_planning_build(ctx, &ctx->arena, m, ap_module_add_mesh(m, &opt->mesh), opt, &p) != AP_OK)
+    if (ap_planning_build(ctx, &ctx->arena, m, ap_module_add_mesh(m, &opt->mesh), NULL, opt, &p) != AP_OK)
         opt->npins = 0;
 }
 
