@@ -1,9 +1,11 @@
 /* Interpreter of a program: the instruction lists, stage by stage as far as each can go, with slots in the arenas. A
  * transfer takes place as soon as its microbatch has been sent and its slot at the destination is free, the last one
- * possible first: lists that rely on an order of their own show it. */
+ * possible first: lists that rely on an order of their own show it. Every rank has outputs of its own, of which the
+ * boxes that it writes are collected, as where memory is not shared. */
 #include "ir/program.h"
 
 #include "ir/local_machine.h"
+#include "ir/local_written.h"
 
 #include <string.h>
 
@@ -19,6 +21,7 @@ typedef struct run {
     ap_list_walk *walk;  /* by stage; act NULL: at the end */
     progress *channel;
     uint8_t **input, **output; /* of the program */
+    ap_written_list *written;  /* by stage */
 } run;
 
 /* ---- memory ---- */
@@ -38,9 +41,6 @@ static void set_ports(run *r, uint32_t s, int32_t mb)
         for (uint32_t i = 0; i < l->inputs.len; i++)
             if (!l->inputs.at[i].slot)
                 d->input[i] = r->input[ap_program_port(r->p, s, false, i)];
-        for (uint32_t i = 0; i < l->outputs.len; i++)
-            if (!l->outputs.at[i].slot)
-                d->output[i] = r->output[ap_program_port(r->p, s, true, i)];
         for (uint32_t i = 0; i < r->p->channels.len; i++) {
             const ap_channel *c = &r->p->channels.at[i];
             if (c->dst_stage == s)
@@ -65,9 +65,53 @@ static ap_status open_stage(run *r, uint32_t s)
     AP_TRY(ap_machine_open(&r->machine[s], l, r->tmp, ap_program_arena_bytes(r->p, s)));
     for (uint32_t i = 0; i < l->inputs.len; i++)
         r->machine[s].input_bytes[i] = port_bytes(&l->inputs.at[i]);
-    for (uint32_t i = 0; i < l->outputs.len; i++)
-        r->machine[s].output_bytes[i] = port_bytes(&l->outputs.at[i]);
-    return AP_OK;
+    for (uint32_t i = 0; i < l->outputs.len; i++) {
+        int64_t bytes = r->machine[s].output_bytes[i] = port_bytes(&l->outputs.at[i]);
+        for (int32_t place = 0; place < l->nranks && !l->outputs.at[i].slot; place++) {
+            r->machine[s].device[place].output[i] = AP_NEW_ARRAY(r->tmp, uint8_t, bytes);
+            memset(r->machine[s].device[place].output[i], 0xff, (size_t)bytes);
+        }
+    }
+    return ap_local_written(l, r->tmp, &r->written[s]);
+}
+
+/* Copies a box of what a rank has written. */
+static void collect_box(const run *r, uint32_t s, const ap_machine_device *d, const ap_written *w)
+{
+    const ap_port *port = &r->p->stages.at[s]->outputs.at[w->output];
+    uint8_t *to = r->output[ap_program_port(r->p, s, true, w->output)];
+    const uint8_t *from = d->output[w->output];
+    int64_t index[AP_MAX_LOOPS] = {0}, extent[AP_MAX_LOOPS], size = ap_dtype_bytes(port->dtype);
+    for (int i = 0; i < w->ndims; i++)
+        if ((extent[i] = ap_counts_at(w->ncounts, w->count, i, w->extent[i], d->coords, 0)) == 0)
+            return;
+    for (;;) {
+        int64_t at = ap_affine_at(&w->offset, d->coords);
+        for (int i = 0; i < w->ndims; i++)
+            at += index[i] * w->stride[i];
+        memcpy(to + at * size, from + at * size, (size_t)size);
+        int i = w->ndims - 1;
+        while (i >= 0 && ++index[i] == extent[i])
+            index[i--] = 0;
+        if (i < 0)
+            return;
+    }
+}
+
+/* What the ranks of a stage have written in this microbatch. */
+static void collect(const run *r, uint32_t s)
+{
+    const ap_local *l = r->p->stages.at[s];
+    for (int32_t place = 0; place < l->nranks; place++) {
+        const ap_machine_device *d = &r->machine[s].device[place];
+        for (uint32_t i = 0; i < r->written[s].len; i++) {
+            bool zero = true;
+            for (int a = 0; a < l->naxes; a++)
+                zero = zero && (!(r->written[s].at[i].when_mask >> a & 1) || d->coords[a] == 0);
+            if (zero)
+                collect_box(r, s, d, &r->written[s].at[i]);
+        }
+    }
 }
 
 /* ---- transfers ---- */
@@ -134,6 +178,7 @@ static ap_status go(run *r, uint32_t s)
         ap_machine_set_microbatch(&r->machine[s], w->microbatch);
         set_ports(r, s, w->microbatch);
         AP_TRY(ap_machine_run(&r->machine[s]));
+        collect(r, s);
     }
     if (!ap_list_next(w))
         w->act = NULL;
@@ -189,6 +234,7 @@ static ap_status run_program(run *r, ap_arena *arena, const ap_tensor *inputs, a
     r->machine = AP_NEW_ARRAY(r->tmp, ap_machine, p->stages.len);
     r->walk = AP_NEW_ARRAY(r->tmp, ap_list_walk, p->stages.len);
     r->channel = AP_NEW_ARRAY(r->tmp, progress, p->channels.len);
+    r->written = AP_NEW_ARRAY(r->tmp, ap_written_list, p->stages.len);
     r->input = AP_NEW_ARRAY(r->tmp, uint8_t *, p->inputs.len);
     r->output = AP_NEW_ARRAY(r->tmp, uint8_t *, p->outputs.len);
     AP_TRY(set_inputs(r, inputs));

@@ -1,0 +1,156 @@
+/* Boxes of outputs, class by class: the loops of a kernel that move along what it writes. */
+#include "ir/local_written.h"
+
+#include "ir/local_text.h"
+
+#include <string.h>
+
+typedef struct maker {
+    ap_arena *arena;
+    const ap_instr *in;
+    const ap_kernel *k;
+    ap_written box;
+    bool bad;
+} maker;
+
+/* One more dimension; `turns` as in a nest. */
+static void add_dim(maker *m, int64_t extent, int64_t stride, uint32_t turns)
+{
+    ap_written *b = &m->box;
+    if (stride == 0 || (extent == 1 && !turns))
+        return;
+    if (b->ndims == AP_MAX_LOOPS) {
+        m->bad = true;
+        return;
+    }
+    if (turns) {
+        const ap_int *n = &m->in->ints[turns - 1];
+        m->bad = m->bad || n->lo > 0;
+        extent = ap_min_i64(extent, n->hi);
+        if (!b->count)
+            b->count = AP_NEW_ARRAY(m->arena, ap_count, AP_MAX_LOOPS);
+        b->count[b->ncounts++] = (ap_count){.dim = b->ndims, .value = n->value};
+    }
+    b->extent[b->ndims] = extent;
+    b->stride[b->ndims++] = stride;
+}
+
+static void add_loops(maker *m, uint32_t operand, int n)
+{
+    for (int l = 0; l < n; l++)
+        add_dim(m, m->k->nest.extent[l], m->k->operand[operand].stride[l], m->k->nest.turns[l]);
+}
+
+/* What the operation of a nest writes. */
+static void nest_box(maker *m, uint32_t operand, const ap_sop *s)
+{
+    const ap_nest *n = &m->k->nest;
+    add_loops(m, operand, n->nouter + (n->inner[s->section] ? n->ninner : 0));
+    if (s->kind == AP_SOP_UPDATE && s->imm.i >= 0)
+        add_dim(m, s->extent, s->stride, 0);
+}
+
+static void gemm_box(maker *m)
+{
+    const ap_gemm *g = &m->k->gemm;
+    for (int l = 0; l < g->nloops; l++)
+        add_dim(m, g->extent[l], g->stride_c[l], g->turns[l]);
+    add_dim(m, g->m, g->rsc, g->turns_m);
+    add_dim(m, g->n, g->csc, g->turns_n);
+}
+
+static void pool_box(maker *m)
+{
+    const ap_pooling *p = &m->k->pool;
+    for (int l = 0; l < p->nloops; l++)
+        add_dim(m, p->extent[l], p->to[l], p->turns[l]);
+    for (int d = 0; d < p->ndims; d++)
+        add_dim(m, p->dim[d].count, p->dim[d].to, 0);
+}
+
+static void conv_box(maker *m)
+{
+    const ap_conv *c = &m->k->conv;
+    add_dim(m, c->n, c->y[0], c->turns_n);
+    add_dim(m, c->g, c->y[1], c->turns_g);
+    add_dim(m, c->m, c->y[2], c->turns_m);
+    for (int d = 0; d < c->nspatial; d++)
+        add_dim(m, c->out[d], c->y[3 + d], 0);
+}
+
+static bool same_box(const ap_written *a, const ap_written *b)
+{
+    bool same = a->output == b->output && a->ndims == b->ndims && a->when_mask == b->when_mask &&
+                a->ncounts == b->ncounts && !memcmp(&a->offset, &b->offset, sizeof a->offset);
+    for (int d = 0; same && d < a->ndims; d++)
+        same = a->extent[d] == b->extent[d] && a->stride[d] == b->stride[d];
+    for (int i = 0; same && i < a->ncounts; i++)
+        same = a->count[i].dim == b->count[i].dim &&
+               !memcmp(&a->count[i].value, &b->count[i].value, sizeof a->count[i].value);
+    return same;
+}
+
+static void start(maker *m, const ap_ref *ref)
+{
+    m->box = (ap_written){.output = ref->index, .offset = ref->offset};
+    m->box.when_mask = m->in->when == AP_WHEN_ALWAYS ? 0 : m->in->when_mask;
+    m->bad = m->bad || m->in->when == AP_WHEN_NOT_ZERO;
+}
+
+static void finish(maker *m, ap_written_list *out)
+{
+    for (uint32_t i = 0; i < out->len; i++)
+        if (same_box(&out->at[i], &m->box))
+            return;
+    ap_vec_push(m->arena, out, m->box);
+}
+
+/* Everything that the call writes to operand i. */
+static void add_operand(maker *m, uint32_t i, ap_written_list *out)
+{
+    const ap_ref *ref = &m->in->ref[i];
+    bool nest = m->k->kind == AP_KERNEL_NEST || (m->k->kind == AP_KERNEL_GEMM && i > 2);
+    for (uint32_t s = 0; nest && s < m->k->nest.nsops; s++) {
+        const ap_sop *sop = &m->k->nest.sop[s];
+        if ((sop->kind != AP_SOP_STORE && sop->kind != AP_SOP_UPDATE) || sop->operand != i)
+            continue;
+        start(m, ref);
+        nest_box(m, i, sop);
+        finish(m, out);
+    }
+    if (nest)
+        return;
+    start(m, ref);
+    if (m->k->kind == AP_KERNEL_GEMM)
+        gemm_box(m);
+    else if (m->k->kind == AP_KERNEL_POOL)
+        pool_box(m);
+    else if (m->k->kind == AP_KERNEL_CONV)
+        conv_box(m);
+    else
+        add_loops(m, i, m->k->nest.nouter);
+    if (m->k->kind == AP_KERNEL_TOPK)
+        add_dim(m, m->k->topk.k, m->k->topk.stride[i], 0);
+    finish(m, out);
+}
+
+ap_status ap_local_written(const ap_local *p, ap_arena *arena, ap_written_list *out)
+{
+    *out = (ap_written_list){0};
+    for (uint32_t i = 0; i < p->instrs.len; i++) {
+        const ap_instr *in = &p->instrs.at[i];
+        maker m = {.arena = arena, .in = in};
+        if (in->kind == AP_INSTR_EXCHANGE) {
+            m.bad = in->ref[1].space == AP_SPACE_OUTPUT && !p->outputs.at[in->ref[1].index].slot;
+        } else {
+            m.k = &p->kernels.at[in->kernel];
+            for (uint32_t r = 0; r < in->nrefs; r++)
+                if (m.k->operand[r].written && in->ref[r].space == AP_SPACE_OUTPUT &&
+                    !p->outputs.at[in->ref[r].index].slot)
+                    add_operand(&m, r, out);
+        }
+        if (m.bad)
+            return ap_fail(p->ctx, AP_ERR_BUG, in->loc, "what this writes to an output is no box");
+    }
+    return AP_OK;
+}
