@@ -39,10 +39,10 @@ static cJSON *stage_json(const ap_job *job)
 {
     const ap_mesh_info *mesh = &job->m->meshes.at[0];
     cJSON *stage = cJSON_CreateObject(), *ranks = cJSON_AddArrayToObject(stage, "ranks");
-    for (int32_t r = 0; r < ap_mesh_size(mesh); r++)
+    for (int32_t r = 0; r < ap_mesh_ranks(mesh); r++)
         cJSON_AddItemToArray(ranks, cJSON_CreateNumber(mesh->first_rank + r));
     cJSON *axes = cJSON_AddObjectToObject(stage, "mesh");
-    for (int a = 0; a < mesh->naxes; a++)
+    for (int a = mesh->ntime; a < mesh->naxes; a++)
         cJSON_AddNumberToObject(axes, ap_name_str(job->ctx, mesh->axis_name[a]), mesh->axis_size[a]);
     cJSON_AddNumberToObject(stage, "nodes", count_nodes(job->m));
     cJSON_AddNumberToObject(stage, "seconds", seconds(job->result.cost_ps));
@@ -59,23 +59,23 @@ cJSON *ap_plan_json(const ap_job *job, bool with_time)
 {
     const ap_plan_result *r = &job->result;
     cJSON *o = cJSON_CreateObject();
-    cJSON_AddNumberToObject(o, "seconds", seconds(r->cost_ps));
-    cJSON_AddNumberToObject(o, "bound", seconds(r->bound_ps));
+    cJSON_AddNumberToObject(o, "seconds", seconds(ap_plan_run_ps(job->m, r->cost_ps)));
+    cJSON_AddNumberToObject(o, "bound", seconds(ap_plan_run_ps(job->m, r->bound_ps)));
     cJSON_AddNumberToObject(o, "gap", gap_of(r));
     cJSON_AddStringToObject(o, "proof", r->proof ? r->proof : "");
     if (with_time) {
         cJSON_AddNumberToObject(o, "planning_seconds", r->planning_seconds);
         cJSON_AddNumberToObject(o, "solver_seconds", r->solver_seconds);
     }
-    cJSON_AddNumberToObject(o, "compute_seconds", seconds(r->compute_ps));
-    cJSON_AddNumberToObject(o, "communication_seconds", seconds(r->communication_ps));
+    cJSON_AddNumberToObject(o, "compute_seconds", seconds(ap_plan_run_ps(job->m, r->compute_ps)));
+    cJSON_AddNumberToObject(o, "communication_seconds", seconds(ap_plan_run_ps(job->m, r->communication_ps)));
     cJSON_AddNumberToObject(o, "sharded_flops_fraction", r->sharded_flops_fraction);
     cJSON_AddNumberToObject(o, "peak_bytes", (double)r->peak_bytes);
     cJSON_AddNumberToObject(o, "parameter_bytes", (double)r->param_bytes);
     cJSON_AddStringToObject(o, "cluster", job->planning.cluster.name);
     cJSON_AddNumberToObject(o, "hosts", job->planning.cluster.hosts);
     cJSON_AddNumberToObject(o, "devices_per_host", job->planning.cluster.devices_per_host);
-    cJSON_AddNumberToObject(o, "microbatches", 1);
+    cJSON_AddNumberToObject(o, "microbatches", ap_mesh_microbatches(&job->m->meshes.at[0]));
     cJSON_AddStringToObject(o, "schedule", "inference");
     cJSON_AddNumberToObject(o, "variables", r->variables);
     cJSON_AddNumberToObject(o, "strategies", r->strategies);
@@ -147,6 +147,8 @@ static cJSON *cluster_json(const ap_cluster *c)
     add_int(o, "hosts", c->hosts);
     add_int(o, "devices_per_host", c->devices_per_host);
     add_int(o, "island", c->island);
+    if (c->transfers_wait)
+        cJSON_AddTrueToObject(o, "transfers_wait");
     char efficiency[64];
     snprintf(efficiency, sizeof efficiency, "%a", c->contract_efficiency);
     cJSON_AddStringToObject(o, "contract_efficiency", efficiency);
@@ -220,6 +222,7 @@ static ap_status read_counts(ap_ctx *ctx, const char *path, const cJSON *o, ap_c
     c->hosts = (int32_t)hosts;
     c->devices_per_host = (int32_t)devices;
     c->island = (int32_t)island;
+    c->transfers_wait = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "transfers_wait"));
     return AP_OK;
 }
 

@@ -50,6 +50,9 @@ typedef struct ap_cluster {
     int32_t ntiers;       /* 0, or all memories from near to far; the first is the one above */
     ap_memory_tier tier[AP_MAX_TIERS];
     int64_t launch_ps; /* per kernel */
+    /* What a stage of a pipeline receives is copied by its own devices, which compute nothing meanwhile (CPUs);
+     * otherwise transfers go on beside computing. */
+    bool transfers_wait;
     ap_level inside, across, between;
     int32_t ngroups; /* 0: uniform */
     const struct ap_cluster *group;
@@ -116,11 +119,11 @@ ap_holding ap_node_holding(const ap_module *m, ap_node n);
 
 /* The part of a strategy that divides work: product of the sizes of all axes that split an operand or result. */
 int64_t ap_strategy_divisor(const ap_module *m, ap_node n, const ap_strategy *s);
+/* Do all devices divide it? Microbatches are no devices. */
+bool ap_strategy_splits_all(const ap_module *m, ap_node n, const ap_strategy *s);
 /* Is the node a matrix product? */
 bool ap_node_is_product(const ap_module *m, ap_node n);
 
-/* Do all devices divide it? Microbatches are no devices. */
-bool ap_strategy_splits_all(const ap_module *m, ap_node n, const ap_strategy *s);
 /* Time of one node on local types (operands and results sharded as `s` says), from the logical types and the
  * strategy: max(FLOPs / (peak * efficiency), bytes / bandwidth) + launch. Nodes that make no kernel cost 0;
  * INT64_MAX: no choice (AP_COST_ALPA). */

@@ -292,6 +292,17 @@ static ap_status read_memory(reader *r, yaml_node_t *n, const char *path, ap_clu
     return AP_OK;
 }
 
+/* Whether what a stage receives is copied by its devices, which wait for it, or goes on beside computing. */
+static ap_status read_transfers(section *s, bool *out)
+{
+    const char *text;
+    AP_TRY(get_text(s, "transfers", &text));
+    *out = strcmp(text, "wait") == 0;
+    if (*out || strcmp(text, "overlap") == 0)
+        return AP_OK;
+    return wrong(s->r, find(s, "transfers"), joined(s->r, s->path, "transfers"), "is neither overlap nor wait");
+}
+
 static ap_status read_device(reader *r, yaml_node_t *n, const char *path, ap_cluster *out)
 {
     section s;
@@ -302,6 +313,8 @@ static ap_status read_device(reader *r, yaml_node_t *n, const char *path, ap_clu
     AP_TRY(get_quantity(&s, "vector", rates, "9.7 TFLOP/s", 1, &out->vector_flops_per_second));
     AP_TRY(get_fraction(&s, "efficiency", &out->contract_efficiency));
     AP_TRY(get_quantity(&s, "launch", times, "4 us", 0, &out->launch_ps));
+    if (find(&s, "transfers"))
+        AP_TRY(read_transfers(&s, &out->transfers_wait));
     AP_TRY(need(&s, "memory", &memory));
     AP_TRY(read_memory(r, memory, joined(r, path, "memory"), out));
     return close_section(&s);

@@ -38,6 +38,7 @@ static void whole_file(void **unused)
     assert_int_equal(c.vector_flops_per_second, INT64_C(9700000000000));
     assert_true(c.contract_efficiency == 0.625);
     assert_int_equal(c.launch_ps, 4000000);
+    assert_false(c.transfers_wait);
     assert_int_equal(c.memory_bytes, INT64_C(80000000000));
     assert_int_equal(c.memory_bytes_per_second, INT64_C(2039000000000));
     assert_int_equal(c.ntiers, 2);
@@ -365,12 +366,36 @@ static void part_of_mixed_file(void **unused)
     remove(path);
 }
 
+/* Who moves what a stage receives: something beside the devices, or they themselves. */
+static void transfers(void **unused)
+{
+    (void)unused;
+    static const char *const text[] = {HEAD PEAK "      transfers: overlap\n" REST HBM LINKS,
+                                       HEAD PEAK "      transfers: wait\n" REST HBM LINKS,
+                                       HEAD PEAK "      transfers: never\n" REST HBM LINKS};
+    for (int i = 0; i < 3; i++) {
+        ap_ctx *ctx = ap_ctx_create();
+        ap_cluster c;
+        ap_status s = ap_cluster_from_text(ctx, "lab.yaml", text[i], strlen(text[i]), &c);
+        assert_int_equal(s, i < 2 ? AP_OK : AP_ERR_USAGE);
+        if (i < 2)
+            assert_int_equal(c.transfers_wait, i == 1);
+        else
+            assert_non_null(strstr(ctx->diags.at[0].text, "is neither overlap nor wait"));
+        ap_ctx_release(ctx);
+    }
+    ap_cluster local;
+    ap_cluster_local(2, &local);
+    assert_true(local.transfers_wait);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_file),    cmocka_unit_test(unlike_hosts),       cmocka_unit_test(places),
-        cmocka_unit_test(parts),         cmocka_unit_test(part_of_mixed_file), cmocka_unit_test(wrong_files),
-        cmocka_unit_test(damaged_files), cmocka_unit_test(deep_nesting),       cmocka_unit_test(presets),
+        cmocka_unit_test(whole_file),  cmocka_unit_test(transfers),     cmocka_unit_test(unlike_hosts),
+        cmocka_unit_test(places),      cmocka_unit_test(parts),         cmocka_unit_test(part_of_mixed_file),
+        cmocka_unit_test(wrong_files), cmocka_unit_test(damaged_files), cmocka_unit_test(deep_nesting),
+        cmocka_unit_test(presets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
