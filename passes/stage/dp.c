@@ -254,8 +254,8 @@ static void path_end(const ap_stages_dp *d, uint32_t level, uint32_t u, int64_t 
 }
 
 /* What follows the stage `s` without closing a host; false: nothing that costs `want`. */
-static bool path_next(const ap_stages_dp *d, uint32_t next, uint32_t u, int64_t most, int64_t want,
-                      const ap_stages_pick *s, ap_stages_pick *to)
+static bool path_next(const ap_stages_dp *d, uint32_t next, uint32_t u, int64_t most, int64_t want, ap_stages_pick *s,
+                      ap_stages_pick *to)
 {
     const ap_stages_problem *p = d->p;
     for (uint32_t c = 0; c < p->nchoices; c++) {
@@ -264,6 +264,7 @@ static bool path_next(const ap_stages_dp *d, uint32_t next, uint32_t u, int64_t 
             int64_t start = ap_stages_start_row(d, next, s->last, c, in)[u];
             if (x > most || start >= AP_STAGES_INF || x + start != want)
                 continue;
+            s->transfer = x;
             *to = (ap_stages_pick){.first = s->last, .choice = c, .in = in};
             return true;
         }
@@ -272,7 +273,7 @@ static bool path_next(const ap_stages_dp *d, uint32_t next, uint32_t u, int64_t 
 }
 
 /* The stage after `s`; hosts may be left open for good (idle), which moves *u. */
-static void path_step(const ap_stages_dp *d, uint32_t level, int64_t most, const ap_stages_pick *s, uint32_t *u,
+static void path_step(const ap_stages_dp *d, uint32_t level, int64_t most, ap_stages_pick *s, uint32_t *u,
                       ap_stages_pick *to)
 {
     const int64_t *rest = ap_stages_rest_row(d, level, s->last, s->choice, s->out);

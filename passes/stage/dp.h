@@ -39,6 +39,12 @@ static inline size_t ap_stages_range(const ap_stages_problem *p, const ap_stages
     return r->at[((size_t)choice * p->nlayers + first) * p->nlayers + last - 1];
 }
 
+/* Behind the last number of a choice. */
+static inline size_t ap_stages_ranges_end(const ap_stages_problem *p, const ap_stages_ranges *r, uint32_t choice)
+{
+    return choice + 1 < p->nchoices ? ap_stages_range(p, r, choice + 1, 0, 1) : r->size;
+}
+
 /* Devices in use, in units of the greatest common divisor of what a group's sub-meshes take, as one index
  * u = sum over groups of used * stride. */
 typedef struct ap_stages_axis {
@@ -104,8 +110,8 @@ ap_status ap_stages_dp_make(ap_ctx *ctx, ap_arena *arena, const ap_stages_proble
                             ap_stages_family family, bool idle, ap_stages_dp *out);
 /* The least sum of t and c over all plans where none of them exceeds `most`; AP_STAGES_INF: there is none. */
 int64_t ap_stages_dp_run(ap_stages_dp *d, int64_t most);
-/* After a run that found one: its stages (nlayers of them at most), without times; in the packed family without
- * devices. host: scratch, per group. */
+/* After a run that found one: its stages (nlayers of them at most) with times and transfers; in the packed family
+ * without devices. host: scratch, per group. */
 uint32_t ap_stages_dp_path(const ap_stages_dp *d, int64_t most, ap_stages_host *host, ap_stages_pick *out);
 
 uint32_t ap_stages_next_level(const ap_stages_dp *d, uint32_t level); /* AP_NONE: no stage follows */

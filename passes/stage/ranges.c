@@ -167,9 +167,9 @@ void ap_stages_ranges_fit(const ap_stages_problem *p, ap_stages_ranges *r, int64
 {
     for (uint32_t c = 0; c < p->nchoices; c++) {
         int64_t room = ap_sat_add(p->group[p->choice[c].group].capacity, slack);
-        size_t lo = r->at[(size_t)c * p->nlayers * p->nlayers];
-        size_t hi = c + 1 < p->nchoices ? r->at[(size_t)(c + 1) * p->nlayers * p->nlayers] : r->size;
-        for (size_t i = lo; i < hi; i++)
+        size_t lo = ap_stages_range(p, r, c, 0, 1);
+        size_t end = ap_stages_ranges_end(p, r, c);
+        for (size_t i = lo; i < end; i++)
             r->usable[i] = r->memory[i] <= room ? r->time[i] : AP_STAGES_INF;
     }
 }

@@ -142,20 +142,20 @@ typedef struct request {
     ap_arena *work;
     const ap_stages_problem *p;
     const ap_stages_options *opt;
-    ap_stages_ranges *ranges;
-    ap_stages_pool *pool;
+    ap_stages_ranges ranges;
+    ap_stages_pool pool;
     ap_stages_result *out;
 } request;
 
 static ap_status solve_family(request *q, ap_stages_family family, bool idle)
 {
     ap_stages_dp d;
-    AP_TRY(ap_stages_dp_make(q->ctx, q->work, q->p, q->ranges, family, idle, &d));
+    AP_TRY(ap_stages_dp_make(q->ctx, q->work, q->p, &q->ranges, family, idle, &d));
     search s;
-    search_init(&s, q->work, &d, q->pool);
+    search_init(&s, q->work, &d, &q->pool);
     search_family(&s, q->opt->eps);
-    if (family == AP_STAGES_IN_ORDER && s.least < AP_STAGES_INF && q->pool->wanted > 1)
-        q->out->ranked = ap_stages_rank(&d, q->pool, s.least, s.floor + 1, q->opt->work);
+    if (family == AP_STAGES_IN_ORDER && s.least < AP_STAGES_INF && q->pool.wanted > 1)
+        q->out->ranked = ap_stages_rank(&d, &q->pool, s.least, s.floor + 1, q->opt->work);
     q->out->trials += s.trials;
     ap_arena_deinit(&s.scratch);
     return AP_OK;
@@ -170,36 +170,42 @@ static ap_status solve_families(request *q, bool idle)
     return AP_OK;
 }
 
-/* Is there a plan when every device has `slack` bytes more? */
-static bool fits_with(request *q, ap_stages_dp *d, int64_t slack)
+/* Is there a plan when every device has `slack` bytes more? dp: one per family. */
+static bool fits_with(request *q, ap_stages_dp *dp, int64_t slack)
 {
-    ap_stages_ranges_fit(q->p, q->ranges, slack);
-    return ap_stages_dp_run(d, AP_STAGES_LONGEST) < AP_STAGES_INF;
+    ap_stages_ranges_fit(q->p, &q->ranges, slack);
+    return ap_stages_dp_run(&dp[0], AP_STAGES_LONGEST) < AP_STAGES_INF ||
+           ap_stages_dp_run(&dp[1], AP_STAGES_LONGEST) < AP_STAGES_INF;
 }
 
-/* The least slack with which there is one. */
+/* What the largest range of layers lacks under any choice. */
+static int64_t most_missing(const request *q)
+{
+    const ap_stages_ranges *r = &q->ranges;
+    int64_t most = 0;
+    for (uint32_t c = 0; c < q->p->nchoices; c++) {
+        int64_t capacity = q->p->group[q->p->choice[c].group].capacity;
+        size_t end = ap_stages_ranges_end(q->p, r, c);
+        for (size_t i = ap_stages_range(q->p, r, c, 0, 1); i < end; i++)
+            if (r->memory[i] != AP_STAGES_NONE)
+                most = ap_max_i64(most, r->memory[i] - capacity);
+    }
+    return most;
+}
+
+/* The least slack with which there is a plan. */
 static ap_status find_missing(request *q)
 {
-    ap_stages_dp d;
-    AP_TRY(ap_stages_dp_make(q->ctx, q->work, q->p, q->ranges, AP_STAGES_IN_ORDER, true, &d));
+    ap_stages_dp dp[2];
+    AP_TRY(ap_stages_dp_make(q->ctx, q->work, q->p, &q->ranges, AP_STAGES_IN_ORDER, true, &dp[0]));
+    AP_TRY(ap_stages_dp_make(q->ctx, q->work, q->p, &q->ranges, AP_STAGES_PACKED, true, &dp[1]));
+    int64_t low = 0, high = most_missing(q); /* no plan with low, one with high */
     q->out->missing = AP_STAGES_NONE;
-    int64_t most = 0; /* what the largest stage lacks */
-    for (uint32_t c = 0; c < q->p->nchoices; c++)
-        for (uint32_t i = 0; i < q->p->nlayers; i++)
-            for (uint32_t j = i + 1; j <= q->p->nlayers; j++) {
-                size_t at = ap_stages_range(q->p, q->ranges, c, i, j);
-                size_t n = (size_t)q->p->nlabels[(size_t)i * q->p->nchoices + c] *
-                           q->p->nlabels[(size_t)j * q->p->nchoices + c];
-                for (size_t k = at; k < at + n; k++)
-                    if (q->ranges->memory[k] != AP_STAGES_NONE)
-                        most = ap_max_i64(most, q->ranges->memory[k] - q->p->group[q->p->choice[c].group].capacity);
-            }
-    if (!fits_with(q, &d, most))
+    if (!fits_with(q, dp, high))
         return AP_OK;
-    int64_t low = 0, high = most; /* no plan with low, one with high */
     while (high - low > 1) {
         int64_t mid = low + (high - low) / 2;
-        if (fits_with(q, &d, mid))
+        if (fits_with(q, dp, mid))
             high = mid;
         else
             low = mid;
@@ -210,19 +216,15 @@ static ap_status find_missing(request *q)
 
 static ap_status solve(request *q)
 {
-    ap_stages_ranges ranges;
-    q->ranges = &ranges;
     AP_TRY(ap_stages_check(q->ctx, q->p));
-    AP_TRY(ap_stages_ranges_make(q->ctx, q->work, q->p, &ranges));
-    ap_stages_ranges_fit(q->p, &ranges, 0);
-    ap_stages_pool pool;
-    ap_stages_pool_init(&pool, q->work, q->p, &ranges, q->opt->nplans > 0 ? q->opt->nplans : 1);
-    q->pool = &pool;
+    AP_TRY(ap_stages_ranges_make(q->ctx, q->work, q->p, &q->ranges));
+    ap_stages_ranges_fit(q->p, &q->ranges, 0);
+    ap_stages_pool_init(&q->pool, q->work, q->p, &q->ranges, q->opt->nplans > 0 ? q->opt->nplans : 1);
     q->out->ranked = true;
     AP_TRY(solve_families(q, q->opt->idle));
-    if (pool.n == 0 && !q->opt->idle)
+    if (q->pool.n == 0 && !q->opt->idle)
         AP_TRY(solve_families(q, true));
-    return pool.n > 0 ? AP_OK : find_missing(q);
+    return q->pool.n > 0 ? AP_OK : find_missing(q);
 }
 
 ap_status ap_stages_solve(ap_ctx *ctx, ap_arena *arena, const ap_stages_problem *p, const ap_stages_options *opt,
@@ -233,11 +235,11 @@ ap_status ap_stages_solve(ap_ctx *ctx, ap_arena *arena, const ap_stages_problem 
     *out = (ap_stages_result){0};
     request q = {.ctx = ctx, .work = &work, .p = p, .opt = opt, .out = out};
     ap_status status = solve(&q);
-    if (status == AP_OK && q.pool->n > 0) {
-        out->nplans = q.pool->n;
+    if (status == AP_OK && q.pool.n > 0) {
+        out->nplans = q.pool.n;
         out->plan = AP_NEW_ARRAY(arena, ap_stages_plan, out->nplans);
         for (uint32_t i = 0; i < out->nplans; i++) {
-            out->plan[i] = q.pool->plan[i];
+            out->plan[i] = q.pool.plan[i];
             out->plan[i].stage =
                 ap_arena_memdup(arena, out->plan[i].stage, out->plan[i].nstages * sizeof *out->plan[i].stage);
         }
