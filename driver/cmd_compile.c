@@ -109,8 +109,8 @@ static void print_result(const ap_job *job, const char *dir)
     if (job->opt->quiet)
         return;
     printf("%s: %d device(s), predicted %.3f ms, %.3f MB per device, %.1f %% of contraction FLOPs sharded, gap %g\n",
-           dir, ap_mesh_size(&job->m->meshes.at[0]), (double)r->cost_ps * 1e-9, (double)r->peak_bytes * 1e-6,
-           100 * r->sharded_flops_fraction,
+           dir, ap_mesh_ranks(&job->m->meshes.at[0]), (double)ap_plan_run_ps(job->m, r->cost_ps) * 1e-9,
+           (double)r->peak_bytes * 1e-6, 100 * r->sharded_flops_fraction,
            r->cost_ps > 0 ? (double)(r->cost_ps - r->bound_ps) / (double)r->cost_ps : 0.0);
 }
 

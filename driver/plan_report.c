@@ -128,9 +128,14 @@ static void add_header(report *r, const ap_plan_result *p, const char *model, co
     ap_text_addf(r->t, "plan of %s (digest %s)\nmachine ", model, digest);
     add_machine(r);
     ap_text_addf(r->t, "mesh @%s = [", ap_name_str(r->ctx, mesh->name));
-    for (int a = 0; a < mesh->naxes; a++)
-        ap_text_addf(r->t, "%s%s=%d", a ? ", " : "", ap_name_str(r->ctx, mesh->axis_name[a]), mesh->axis_size[a]);
-    ap_text_addf(r->t, "]\npredicted %.6f ms: compute %.6f, communication %.6f\n", (double)p->cost_ps * 1e-9,
+    for (int a = mesh->ntime; a < mesh->naxes; a++)
+        ap_text_addf(r->t, "%s%s=%d", a > mesh->ntime ? ", " : "", ap_name_str(r->ctx, mesh->axis_name[a]),
+                     mesh->axis_size[a]);
+    ap_text_add(r->t, "]\npredicted ");
+    if (mesh->ntime)
+        ap_text_addf(r->t, "%.6f ms: %d microbatch(es) of ", (double)ap_plan_run_ps(r->m, p->cost_ps) * 1e-9,
+                     ap_mesh_microbatches(mesh));
+    ap_text_addf(r->t, "%.6f ms: compute %.6f, communication %.6f\n", (double)p->cost_ps * 1e-9,
                  (double)p->compute_ps * 1e-9, (double)p->communication_ps * 1e-9);
     ap_text_addf(r->t, "solver: bound %.6f ms, gap %g, proven by %s; %u variables, %u strategies, %u edges\n",
                  (double)p->bound_ps * 1e-9,

@@ -77,6 +77,8 @@ ap_status ap_plan_evaluate(ap_ctx *ctx, ap_module *m, const ap_cluster *c, ap_pl
 /* With slots that have depths and costs. */
 ap_status ap_plan_evaluate_slots(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const ap_plan_slots *slots,
                                  ap_plan_result *out);
+/* Times of a whole run of a planned module of one stage, its microbatches one after the other, from those of one. */
+int64_t ap_plan_run_ps(const ap_module *m, int64_t ps);
 /* planned -> explicit with the paths that are cheapest on the plan's cluster (ap_pass_explicit: on this machine). */
 ap_status ap_explicit_run(ap_ctx *ctx, ap_module *m, const ap_cluster *c);
 ap_status ap_pins_read(ap_ctx *ctx, const char *path, uint32_t *out_n, const ap_pin **out);

@@ -281,3 +281,8 @@ ap_status ap_plan_evaluate_slots(ap_ctx *ctx, ap_module *m, const ap_cluster *c,
     out->sharded_flops_fraction = a.flops > 0 ? a.split_flops / a.flops : 1.0;
     return AP_OK;
 }
+
+int64_t ap_plan_run_ps(const ap_module *m, int64_t ps)
+{
+    return ap_sat_mul(ps, m->meshes.len ? ap_mesh_microbatches(&m->meshes.at[0]) : 1);
+}
