@@ -155,11 +155,20 @@ static int64_t busy_until_now(const sim *s, uint32_t w)
     return x->busy_ps + (x->phase == REST ? 0 : s->now - x->begun_ps);
 }
 
-/* The next microbatch sets out, if there is one and a slot for it. */
+/* Does the receiver stand at recv of this wire? */
+static bool is_awaited(const sim *s, uint32_t w)
+{
+    const stage_state *st = &s->stage[s->in->w->wire[w].to];
+    return st->waiting && st->walk.act->kind == AP_ACT_RECV && st->walk.act->wire == w;
+}
+
+/* The next microbatch sets out, if there is one and a slot for it, and somebody who takes it. */
 static void start_wire(sim *s, uint32_t w)
 {
     wire_state *x = &s->wire[w];
     const ap_wire *of = &s->in->w->wire[w];
+    if (s->in->wire[w].by_receiver && !is_awaited(s, w))
+        return;
     if (x->phase != REST || x->begun == x->sent || x->begun - x->freed >= of->to_depth)
         return;
     x->begun++;
@@ -224,8 +233,17 @@ static bool must_wait(const sim *s, const stage_state *st)
     const ap_act *a = st->walk.act;
     int32_t k = st->walk.microbatch;
     if (a->kind == AP_ACT_RECV)
-        return s->wire[a->wire].arrived <= k;
+        return s->wire[a->wire].arrived <= k || (s->in->wire[a->wire].by_receiver && s->wire[a->wire].phase != REST);
     return a->kind == AP_ACT_CLAIM && s->wire[a->wire].arrived <= k - s->in->w->wire[a->wire].from_depth;
+}
+
+static void begin_wait(sim *s, uint32_t stage)
+{
+    stage_state *st = &s->stage[stage];
+    st->waiting = true;
+    st->since = s->now;
+    st->busy = busy_until_now(s, st->walk.act->wire);
+    start_wire(s, st->walk.act->wire);
 }
 
 static void end_wait(sim *s, uint32_t stage)
@@ -308,11 +326,8 @@ static void advance(sim *s, uint32_t stage)
                 break;
         }
         if (must_wait(s, st)) {
-            if (!st->waiting) {
-                st->waiting = true;
-                st->since = s->now;
-                st->busy = busy_until_now(s, st->walk.act->wire);
-            }
+            if (!st->waiting)
+                begin_wait(s, stage);
             break;
         }
         if (st->waiting)

@@ -8,6 +8,9 @@
  * carries more than it can, and who is not held up by a full port goes on faster (dominant resource fairness: Ghodsi et
  * al., NSDI'11).
  *
+ * Or the ranks that receive copy what arrives themselves, while they stand at recv (CPUs; `by_receiver`): then they
+ * take all that has been sent and has a slot, and go on when they have it.
+ *
  * What a rank does at any time is one of: compute, exchanges of its stage, waiting while the wire it waits for moves
  * (exposed transfer), or waiting for other stages (bubble). */
 #ifndef AP_PASSES_PIPE_SIMULATE_H
@@ -22,6 +25,7 @@ typedef struct ap_sim_load {
 } ap_sim_load;
 
 typedef struct ap_sim_wire {
+    bool by_receiver;
     int64_t latency_ps;
     uint32_t nloads;
     const ap_sim_load *load;      /* a port stands once */

@@ -157,6 +157,42 @@ static void test_one_slot(void **state)
     }
 }
 
+/* Receivers that copy: a stage takes its run and what it receives, one after the other. */
+static void test_by_receiver(void **state)
+{
+    (void)state;
+    uint64_t seed = 4242;
+    int exact = 0;
+    for (int round = 0; round < 1000; round++) {
+        scene s;
+        int32_t B = 1 + (int32_t)below(&seed, 12);
+        scene_begin(&s, 1 + (uint32_t)below(&seed, STAGES), B);
+        int64_t most = 0, sum = 0, in = 0;
+        for (uint32_t i = 0; i < s.w.nstages; i++) {
+            int64_t run = s.sim_stage[i].compute_ps = 1 + below(&seed, 100), move = below(&seed, 120);
+            sum += run;
+            most = run + in > most ? run + in : most;
+            in = 0;
+            if (i + 1 == s.w.nstages)
+                break;
+            add_wire(&s, i, 0, i + 1, 1, (double)move);
+            s.sim_wire[i].by_receiver = true;
+            sum += in = 1 + move;
+        }
+        assert_int_equal(ap_schedule_depths(&s.w, s.wire), AP_OK);
+        /* the slowest stage holds up all; who takes a second microbatch along is late with the first by that much */
+        int64_t ps = simulate(&s, false), bound = sum + (B - 1) * most, late = 0;
+        for (uint32_t i = 0; i < s.w.nwires; i++)
+            late += ap_sim_alone(&s.sim_wire[i]);
+        assert_true(ps >= bound && ps <= bound + late);
+        exact += ps == bound;
+        for (uint32_t i = 0; i < s.w.nwires; i++)
+            assert_int_equal(s.result.stage[i + 1].transfer_ps, B * ap_sim_alone(&s.sim_wire[i]));
+        ap_ctx_release(s.ctx);
+    }
+    assert_true(exact > 500);
+}
+
 /* ---- without shared ports: times carried along the lists ---- */
 
 /* When each act happens follows from when others did, in whatever order they are looked at. */
@@ -510,9 +546,9 @@ static void test_records(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain),         cmocka_unit_test(test_bubble),  cmocka_unit_test(test_one_slot),
-        cmocka_unit_test(test_carried),       cmocka_unit_test(test_fair),    cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_two_on_a_port), cmocka_unit_test(test_records),
+        cmocka_unit_test(test_chain),   cmocka_unit_test(test_bubble),        cmocka_unit_test(test_one_slot),
+        cmocka_unit_test(test_carried), cmocka_unit_test(test_fair),          cmocka_unit_test(test_by_receiver),
+        cmocka_unit_test(test_shared),  cmocka_unit_test(test_two_on_a_port), cmocka_unit_test(test_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
