@@ -160,6 +160,24 @@ static const char *obvious_batch(const ap_onnx_graph *g)
     return all && common ? common : one ? said : NULL;
 }
 
+/* INPUT:AXIS of the graph; false when it has none. */
+static bool find_axis(const ap_onnx_graph *g, const char *text, uint32_t *out_input, size_t *out_axis)
+{
+    const char *colon = strrchr(text, ':');
+    char *end = NULL;
+    if (!colon || colon[1] < '0' || colon[1] > '9')
+        return false;
+    *out_axis = strtoul(colon + 1, &end, 10);
+    size_t n = (size_t)(colon - text);
+    for (uint32_t i = 0; i < g->ninputs && !*end; i++) {
+        const char *name = g->input[i]->name;
+        *out_input = i;
+        if (strlen(name) == n && strncmp(name, text, n) == 0 && axis_of(g, i, *out_axis))
+            return true;
+    }
+    return false;
+}
+
 static ap_status fixed_batch(binder *b, const char *input, size_t axis, int64_t is, int64_t batch)
 {
     if (is == batch)
@@ -172,24 +190,15 @@ static ap_status fixed_batch(binder *b, const char *input, size_t axis, int64_t 
 /* INPUT:AXIS; *out_found says whether the model has it. */
 static ap_status bind_batch_axis(binder *b, const char *text, int64_t batch, bool *out_found)
 {
-    const char *colon = strrchr(text, ':');
-    char *end = NULL;
-    *out_found = false;
-    if (!colon || colon[1] < '0' || colon[1] > '9')
+    uint32_t input;
+    size_t axis;
+    *out_found = find_axis(b->g, text, &input, &axis);
+    if (!*out_found)
         return AP_OK;
-    unsigned long axis = strtoul(colon + 1, &end, 10);
-    size_t n = (size_t)(colon - text);
-    for (uint32_t i = 0; i < b->g->ninputs && !*end; i++) {
-        const char *name = b->g->input[i]->name;
-        const dimension *d = axis_of(b->g, i, axis);
-        if (strlen(name) != n || strncmp(name, text, n) != 0 || !d)
-            continue;
-        *out_found = true;
-        if (is_fixed(d))
-            return fixed_batch(b, name, axis, d->dim_value, batch);
-        return bind(b, param_of(d) ? param_of(d) : text, batch, "--batch");
-    }
-    return AP_OK;
+    const dimension *d = axis_of(b->g, input, axis);
+    if (is_fixed(d))
+        return fixed_batch(b, b->g->input[input]->name, axis, d->dim_value, batch);
+    return bind(b, param_of(d) ? param_of(d) : text, batch, "--batch");
 }
 
 static ap_status bind_batch(binder *b, const ap_import_options *opt)
@@ -216,6 +225,44 @@ static ap_status bind_batch(binder *b, const ap_import_options *opt)
     return ap_fail(b->ctx, AP_ERR_USAGE, b->g->src->loc,
                    "--batch: which dimension of the inputs is the batch cannot be told; say it by --batch-dim NAME or "
                    "--batch-dim INPUT:AXIS");
+}
+
+/* Where dimensions are numbers: axis `axis` of all inputs that have `extent` there; of others nothing is said. */
+static void mark_axis(const ap_onnx_graph *g, const ap_onnx_input *inputs, size_t axis, int64_t extent, int8_t *out)
+{
+    for (uint32_t i = 0; i < g->ninputs; i++)
+        if (axis < inputs[i].rank && inputs[i].dim[axis] == extent)
+            out[i] = (int8_t)axis;
+}
+
+static void mark_name(const ap_onnx_graph *g, const char *name, int8_t *out)
+{
+    for (uint32_t i = 0; i < g->ninputs; i++)
+        for (size_t d = 0; axis_of(g, i, d) && out[i] < 0; d++)
+            if (param_of(axis_of(g, i, d)) && strcmp(param_of(axis_of(g, i, d)), name) == 0)
+                out[i] = (int8_t)d;
+}
+
+const int8_t *ap_onnx_batch_dims(const ap_onnx_graph *g, const ap_import_options *opt, const ap_onnx_input *inputs)
+{
+    int8_t *out = AP_NEW_ARRAY(&g->src->ctx->arena, int8_t, g->ninputs);
+    const char *name = opt->batch_dim ? opt->batch_dim : obvious_batch(g);
+    uint32_t input = 0;
+    size_t axis = 0;
+    memset(out, -1, g->ninputs);
+    if (opt->batch_dim && find_axis(g, opt->batch_dim, &input, &axis) &&
+        !mentions(g->proto->n_input, g->proto->input, name))
+        name = param_of(axis_of(g, input, axis));
+    if (name)
+        mark_name(g, name, out);
+    else if (g->ninputs && axis < inputs[input].rank)
+        mark_axis(g, inputs, axis, inputs[input].dim[axis], out);
+    bool all = true;
+    for (uint32_t i = 0; i < g->ninputs; i++)
+        all = all && out[i] >= 0;
+    if (!name && !opt->batch_dim && !all) /* which it is cannot be told */
+        memset(out, -1, g->ninputs);
+    return out;
 }
 
 static const ap_input_shape *given_shape(const ap_import_options *opt, const ap_onnx_graph *g, uint32_t i)

@@ -35,6 +35,9 @@ typedef struct ap_import_info {
     uint32_t nops; /* distinct operators, sorted by name */
     const char **op_name;
     uint32_t *op_count;
+    /* Per argument of the function: which of its dimensions is the batch (docs/clusters.md), -1 for none. All -1 when
+     * that cannot be told. */
+    const int8_t *batch_dim;
     int64_t parameters; /* elements of the floating-point params that are used */
     int64_t parameter_bytes;
 } ap_import_info;

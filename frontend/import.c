@@ -194,8 +194,10 @@ static ap_status import_mapped(const ap_onnx_source *src, const ap_file *file, c
     AP_TRY(ap_legalise(&l));
     AP_TRY(end_function(&l));
     ap_module_remove_dead(l.m);
-    if (out_info)
+    if (out_info) {
         fill_info(&l, out_info);
+        out_info->batch_dim = ap_onnx_batch_dims(&graph, opt, inputs);
+    }
     *out = l.m;
     return AP_OK;
 }

@@ -312,6 +312,46 @@ static void test_info(void **state)
     make_deinit(&k);
 }
 
+/* Which dimension of each input is the batch: by name, by axis, by what all inputs have in common. */
+static void test_batch_dims(void **state)
+{
+    (void)state;
+    static const ap_dim_binding dims[] = {{"b", 4}, {"s", 6}, {"N", 2}};
+    static const struct {
+        const char *x, *y, *batch_dim;
+        int8_t want[2];
+    } cases[] = {
+        {"b,s", "b,8", NULL, {0, 0}},  {"s,b", "4,b", "b", {1, 1}},    {"s,b", "4,8", "b", {1, -1}},
+        {"s,N", "N,8", NULL, {1, 0}},  {"4,3", "4,8", NULL, {0, 0}},   {"4,3", "5,8", NULL, {-1, -1}},
+        {"4,3", "5,3", "y:1", {1, 1}}, {"4,3", "5,8", "x:0", {0, -1}}, {"s,b", "b,8", "x:1", {1, 0}},
+        {"4,3", "", NULL, {-1, -1}},   {"b,s", "5,8", NULL, {-1, -1}}, {"4,?", "4,3", NULL, {0, 0}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        maker k;
+        ap_import_info info;
+        make_init(&k, 13);
+        make_input(&k, "x", 1, cases[i].x);
+        make_input(&k, "y", 1, cases[i].y);
+        make_node(&k, "Relu", "", "x", "z");
+        make_output(&k, "z");
+        make_save(&k);
+        const ap_input_shape given = {.name = "x", .rank = 2, .dim = {4, 3}};
+        ap_import_options opt = {.ndims = 3, .dim = dims, .batch_dim = cases[i].batch_dim};
+        opt.ndims = strchr(cases[i].x, 'b') || strchr(cases[i].x, 's') ? strchr(cases[i].x, 'N') ? 3 : 2 : 0;
+        opt.dim = opt.ndims == 3 ? &dims[1] : dims;
+        opt.ndims -= opt.ndims == 3;
+        opt.nshapes = strchr(cases[i].x, '?') != NULL;
+        opt.shape = &given;
+        ap_status s = ap_onnx_import(k.ctx, k.path, &opt, &k.m, &info);
+        for (uint32_t d = 0; d < k.ctx->diags.len; d++)
+            print_error("case %zu: %s\n", i, ap_diag_str(k.ctx, &k.ctx->diags.at[d]));
+        assert_int_equal(s, AP_OK);
+        for (int j = 0; j < 2; j++)
+            assert_int_equal(info.batch_dim[j], cases[i].want[j]);
+        make_deinit(&k);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_large_file),
         cmocka_unit_test(test_constant_overridden),
         cmocka_unit_test(test_info),
+        cmocka_unit_test(test_batch_dims),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
