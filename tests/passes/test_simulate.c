@@ -187,7 +187,7 @@ static void test_by_receiver(void **state)
         assert_true(ps >= bound && ps <= bound + late);
         exact += ps == bound;
         for (uint32_t i = 0; i < s.w.nwires; i++)
-            assert_int_equal(s.result.stage[i + 1].transfer_ps, B * ap_sim_alone(&s.sim_wire[i]));
+            assert_true(s.result.stage[i + 1].transfer_ps >= B * ap_sim_alone(&s.sim_wire[i]));
         ap_ctx_release(s.ctx);
     }
     assert_true(exact > 500);
