@@ -463,11 +463,60 @@ static void hosts_of_six(void **state)
     run_random(&s, 5, test_rounds(1000));
 }
 
+/* Every layer is a stage of its own and has one size of sub-mesh, in an order that often leaves two hosts open. */
+static int32_t force_sizes(rng *r, ap_arena *a, ap_stages_problem *p)
+{
+    int32_t devices = 0;
+    int8_t *cut = AP_NEW_ARRAY(a, int8_t, p->nlayers + 1);
+    memset(cut, 1, p->nlayers + 1);
+    p->cut = cut;
+    ap_stages_table *table = ap_arena_memdup(a, p->table, p->nlayers * p->nchoices * sizeof *table);
+    for (uint32_t l = 0; l < p->nlayers; l++) {
+        uint32_t keep = rng_below(r, p->nchoices);
+        devices += p->choice[keep].devices;
+        for (uint32_t c = 0; c < p->nchoices; c++) {
+            size_t at = (size_t)l * p->nchoices + c, n = (size_t)p->nlabels[at] * p->nlabels[at + p->nchoices];
+            int64_t *time = AP_NEW_ARRAY(a, int64_t, n);
+            for (size_t i = 0; i < n; i++)
+                time[i] = c == keep ? table[at].time[i] : AP_STAGES_NONE;
+            table[at].time = time;
+        }
+    }
+    p->table = table;
+    return devices;
+}
+
+static void two_open_hosts(void **state)
+{
+    (void)state;
+    rng r = {6};
+    tally t = {0};
+    stages_shape s = {6, 4, 2, 1, 1, 1, 9, true};
+    for (uint32_t i = 0; i < test_rounds(10000); i++) {
+        ap_ctx *ctx = ap_ctx_create();
+        ap_stages_problem p;
+        random_stages(&r, &ctx->arena, &s, &p);
+        if (p.nchoices < 4) {
+            ap_ctx_release(ctx);
+            continue;
+        }
+        static const ap_stages_group group = {2, 4, INT64_MAX};
+        static const ap_stages_choice choice[4] = {{0, 1, 1, 0}, {0, 1, 2, 0}, {0, 1, 2, 0}, {0, 1, 4, 0}};
+        p.group = &group;
+        p.choice = choice;
+        if (force_sizes(&r, &ctx->arena, &p) == 8)
+            check_problem(ctx, &ctx->arena, &p, &r, &t);
+        ap_ctx_release(ctx);
+    }
+    printf("%" PRIu32 " with a plan (%" PRIu32 " packed, %" PRIu32 " with idle devices)\n", t.plans, t.packed, t.idle);
+    assert_true(t.packed > 0 && t.idle < t.plans / 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_group),   cmocka_unit_test(ties),         cmocka_unit_test(two_groups),
-        cmocka_unit_test(many_layers), cmocka_unit_test(hosts_of_six),
+        cmocka_unit_test(many_layers), cmocka_unit_test(hosts_of_six), cmocka_unit_test(two_open_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
