@@ -1,0 +1,211 @@
+/* Ports of the machine: each device has one for each kind of link and direction; the devices of an island share what
+ * leads to other islands of the host, those of a host what leads to other hosts. A piece occupies the ports at both its
+ * ends for as long as its bytes take at their rates. */
+#include "passes/pipe/sim_model.h"
+
+#include "passes/pipe/transfer.h"
+
+#include <inttypes.h>
+
+enum { OUT, IN, DIRECTIONS };
+
+/* ---- loads of a wire ---- */
+
+typedef struct machine {
+    const ap_cluster *c;
+    ap_arena *arena;
+    int32_t nranks, nislands, nhosts;
+    int32_t *host, *island; /* of a rank */
+    uint32_t nports;
+    double *ps;        /* of each port, for the wire at hand */
+    uint32_t *touched; /* ports with ps > 0 */
+    uint32_t ntouched;
+} machine;
+
+static machine machine_make(const ap_cluster *c, int32_t nranks, ap_arena *arena)
+{
+    machine m = {.c = c, .arena = arena, .nranks = nranks};
+    m.host = AP_NEW_ARRAY(arena, int32_t, nranks);
+    m.island = AP_NEW_ARRAY(arena, int32_t, nranks);
+    for (int32_t r = 0; r < nranks; r++) {
+        m.host[r] = ap_cluster_host(c, r);
+        m.island[r] = ap_cluster_island(c, r);
+        m.nhosts = m.host[r] + 1;
+        m.nislands = m.island[r] + 1;
+    }
+    m.nports = DIRECTIONS * ((uint32_t)nranks * AP_LEVEL_COUNT + (uint32_t)m.nislands + (uint32_t)m.nhosts);
+    m.ps = AP_NEW_ARRAY(arena, double, m.nports);
+    m.touched = AP_NEW_ARRAY(arena, uint32_t, m.nports);
+    return m;
+}
+
+static void load_port(machine *m, uint32_t port, double bytes, int64_t bytes_per_second)
+{
+    if (bytes_per_second <= 0 || bytes <= 0)
+        return;
+    if (m->ps[port] <= 0)
+        m->touched[m->ntouched++] = port;
+    m->ps[port] += bytes * 1e12 / (double)bytes_per_second;
+}
+
+static uint32_t device_port(int32_t rank, int level, int direction)
+{
+    return ((uint32_t)rank * AP_LEVEL_COUNT + (uint32_t)level) * DIRECTIONS + (uint32_t)direction;
+}
+
+static uint32_t shared_port(const machine *m, int level, int32_t rank, int direction)
+{
+    uint32_t first = (uint32_t)m->nranks * AP_LEVEL_COUNT;
+    uint32_t unit = level == AP_LEVEL_ACROSS ? (uint32_t)m->island[rank] : (uint32_t)(m->nislands + m->host[rank]);
+    return (first + unit) * DIRECTIONS + (uint32_t)direction;
+}
+
+static void load_piece(machine *m, const ap_piece *p, int64_t element_bytes, int64_t *latency)
+{
+    if (p->src_rank == p->dst_rank)
+        return;
+    double bytes = (double)element_bytes;
+    for (int d = 0; d < p->ndims; d++)
+        bytes *= (double)p->extent[d];
+    int level = m->host[p->src_rank] != m->host[p->dst_rank]       ? AP_LEVEL_BETWEEN
+                : m->island[p->src_rank] != m->island[p->dst_rank] ? AP_LEVEL_ACROSS
+                                                                   : AP_LEVEL_INSIDE;
+    ap_level l = ap_cluster_level(m->c, p->src_rank, p->dst_rank);
+    *latency = ap_max_i64(*latency, l.latency_ps);
+    load_port(m, device_port(p->src_rank, level, OUT), bytes, l.bytes_per_second);
+    load_port(m, device_port(p->dst_rank, level, IN), bytes, l.bytes_per_second);
+    if (level != AP_LEVEL_INSIDE) {
+        load_port(m, shared_port(m, level, p->src_rank, OUT), bytes, l.shared_bytes_per_second);
+        load_port(m, shared_port(m, level, p->dst_rank, IN), bytes, l.shared_bytes_per_second);
+    }
+}
+
+/* `dst`: first rank of the stage that receives. */
+static ap_sim_wire make_wire(machine *m, uint32_t npieces, const ap_piece *piece, int64_t element_bytes, int32_t dst)
+{
+    ap_sim_wire w = {.by_receiver = ap_cluster_at(m->c, dst)->transfers_wait};
+    m->ntouched = 0;
+    for (uint32_t i = 0; i < npieces; i++)
+        load_piece(m, &piece[i], element_bytes, &w.latency_ps);
+    ap_sim_load *load = AP_NEW_ARRAY(m->arena, ap_sim_load, m->ntouched);
+    for (uint32_t i = 0; i < m->ntouched; i++) {
+        load[i] = (ap_sim_load){m->touched[i], m->ps[m->touched[i]]};
+        m->ps[m->touched[i]] = 0;
+    }
+    w.nloads = m->ntouched;
+    w.load = load;
+    return w;
+}
+
+/* ---- programs ---- */
+
+static bool does_instr(const ap_local *l, const ap_instr *i, int32_t rank)
+{
+    if (i->when == AP_WHEN_ALWAYS)
+        return true;
+    bool zero = true;
+    for (int a = l->ntime; a < l->naxes; a++)
+        if (i->when_mask >> a & 1)
+            zero = zero && rank / l->axis_stride[a] % l->axis_size[a] == 0;
+    return zero == (i->when == AP_WHEN_ZERO);
+}
+
+static ap_sim_stage stage_of_local(const ap_local *l)
+{
+    ap_sim_stage s = {.nranks = l->nranks,
+                      .resident_bytes = ap_local_kept_bytes(l),
+                      .working_bytes = l->live_bytes ? l->live_bytes : l->arena_bytes};
+    for (uint32_t i = 0; i < l->instrs.len; i++)
+        if (l->instrs.at[i].kind == AP_INSTR_EXCHANGE)
+            s.exchange_ps = ap_sat_add(s.exchange_ps, l->instrs.at[i].picoseconds);
+    for (int32_t r = 0; r < l->nranks; r++) {
+        int64_t ps = 0;
+        for (uint32_t i = 0; i < l->instrs.len; i++)
+            if (l->instrs.at[i].kind == AP_INSTR_CALL && does_instr(l, &l->instrs.at[i], r))
+                ps = ap_sat_add(ps, l->instrs.at[i].picoseconds);
+        s.compute_ps = ap_max_i64(s.compute_ps, ps);
+    }
+    return s;
+}
+
+ap_sim_model *ap_sim_of_program(const ap_program *p, const ap_cluster *c, ap_arena *arena)
+{
+    ap_sim_model *out = AP_NEW(arena, ap_sim_model);
+    ap_sim_stage *stage = AP_NEW_ARRAY(arena, ap_sim_stage, p->stages.len);
+    ap_sim_wire *wire = AP_NEW_ARRAY(arena, ap_sim_wire, p->channels.len);
+    machine m = machine_make(c, p->nranks, arena);
+    for (uint32_t s = 0; s < p->stages.len; s++)
+        stage[s] = stage_of_local(p->stages.at[s]);
+    for (uint32_t i = 0; i < p->channels.len; i++) {
+        const ap_channel *h = &p->channels.at[i];
+        wire[i] = make_wire(&m, h->npieces, h->piece, ap_dtype_bytes(h->dtype), p->stages.at[h->dst_stage]->first_rank);
+        wire[i].from_bytes = h->src_bytes;
+        wire[i].to_bytes = h->dst_bytes;
+    }
+    out->w = ap_program_wiring(p, arena);
+    out->in = (ap_sim){.w = &out->w, .lists = p->lists.at, .stage = stage, .wire = wire, .nports = m.nports};
+    return out;
+}
+
+/* ---- pipelines ---- */
+
+static ap_transfer_side side_of(const ap_stage *s, ap_type t)
+{
+    ap_type_info info = ap_type_get(s->m->ctx, t);
+    return (ap_transfer_side){ap_stage_mesh(s), ap_shape_get(s->m->ctx, info.shape),
+                              ap_sharding_get(s->m->ctx, info.sharding)};
+}
+
+static ap_status wire_of_link(machine *m, const ap_pipeline *p, const ap_wire *w, ap_sim_wire *out)
+{
+    const ap_stage *from = &p->stages.at[w->from], *to = &p->stages.at[w->to];
+    ap_type sent = from->m->funcs.at[0].result[w->result];
+    ap_transfer_side a = side_of(from, sent);
+    ap_transfer_side b = side_of(to, ap_value_type(to->m, to->m->funcs.at[0].argument[w->argument]));
+    int64_t bytes = ap_dtype_bytes(ap_type_dtype(p->ctx, sent));
+    ap_transfer t;
+    AP_TRY(ap_transfer_find(p->ctx, m->arena, m->c, &a, &b, &t));
+    *out = make_wire(m, t.npieces, t.piece, bytes, ap_stage_mesh(to)->first_rank);
+    out->from_bytes = ap_align_bytes(ap_sat_mul(t.src_count, bytes));
+    out->to_bytes = ap_align_bytes(ap_sat_mul(t.dst_count, bytes));
+    return AP_OK;
+}
+
+static ap_status stage_of_module(const ap_stage *of, const ap_cluster *c, const ap_plan_result *result,
+                                 ap_sim_stage *out)
+{
+    const ap_mesh_info *mesh = ap_stage_mesh(of);
+    ap_plan_result r;
+    if (result) {
+        r = *result;
+    } else {
+        ap_cluster part;
+        ap_cluster_part(c, mesh->first_rank, ap_mesh_ranks(mesh), &part);
+        AP_TRY(ap_plan_evaluate(of->m->ctx, of->m, &part, &r));
+    }
+    *out = (ap_sim_stage){.nranks = ap_mesh_ranks(mesh),
+                          .compute_ps = r.compute_ps,
+                          .exchange_ps = r.communication_ps,
+                          .resident_bytes = r.param_bytes,
+                          .working_bytes = r.peak_bytes - r.param_bytes - r.slot_bytes};
+    return AP_OK;
+}
+
+ap_status ap_sim_of_pipeline(const ap_pipeline *p, const ap_cluster *c, const ap_plan_result *result, ap_arena *arena,
+                             ap_sim_model **out)
+{
+    ap_sim_model *model = AP_NEW(arena, ap_sim_model);
+    ap_sim_stage *stage = AP_NEW_ARRAY(arena, ap_sim_stage, p->stages.len);
+    ap_sim_wire *wire = AP_NEW_ARRAY(arena, ap_sim_wire, p->links.len);
+    machine m = machine_make(c, p->nranks, arena);
+    if (p->lists.len != p->stages.len)
+        return ap_fail(p->ctx, AP_ERR_BUG, 0, "a pipeline without instruction lists cannot be simulated");
+    for (uint32_t s = 0; s < p->stages.len; s++)
+        AP_TRY(stage_of_module(&p->stages.at[s], c, result ? &result[s] : NULL, &stage[s]));
+    for (uint32_t i = 0; i < p->links.len; i++)
+        AP_TRY(wire_of_link(&m, p, &p->links.at[i], &wire[i]));
+    model->w = ap_pipeline_wiring(p, arena);
+    model->in = (ap_sim){.w = &model->w, .lists = p->lists.at, .stage = stage, .wire = wire, .nports = m.nports};
+    *out = model;
+    return AP_OK;
+}

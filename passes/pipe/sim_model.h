@@ -1,0 +1,25 @@
+/* From a pipeline or program on a cluster to the numbers of the simulator. */
+#ifndef AP_PASSES_PIPE_SIM_MODEL_H
+#define AP_PASSES_PIPE_SIM_MODEL_H
+
+#include "ir/pipeline.h"
+#include "ir/program.h"
+#include "passes/pipe/simulate.h"
+#include "passes/plan.h"
+
+/* Allocated by whoever made it; `in` points into itself. */
+typedef struct ap_sim_model {
+    ap_wiring w;
+    ap_sim in;
+} ap_sim_model;
+
+/* What the program does: times of instructions as ap_program_price set them (a stage takes what its slowest rank
+ * takes), memory as it is laid out, every piece of a channel by the ports that it goes through. */
+ap_sim_model *ap_sim_of_program(const ap_program *p, const ap_cluster *c, ap_arena *arena);
+
+/* What the planner thinks of a planned pipeline with lists: `result` has one entry per stage, of one microbatch (NULL:
+ * each stage is evaluated anew). For candidates that are not lowered. */
+ap_status ap_sim_of_pipeline(const ap_pipeline *p, const ap_cluster *c, const ap_plan_result *result, ap_arena *arena,
+                             ap_sim_model **out);
+
+#endif
