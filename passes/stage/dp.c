@@ -102,7 +102,7 @@ static void run_start(ap_stages_dp *d, uint32_t level, uint32_t first, uint32_t 
         if (n == 0)
             continue;
         int64_t *start = ap_stages_start_row(d, level, first, choice, in);
-        d->minplus(start, d->term, d->rest + d->shift[choice], d->term_row, n, d->ld);
+        d->product(start, d->term, d->rest + d->shift[choice], d->term_row, n, d->ld);
         const uint8_t *fits = d->fits + (size_t)choice * d->ld;
         for (uint32_t u = 0; u < d->ld; u++)
             start[u] = fits[u] ? start[u] : AP_STAGES_INF;
@@ -139,7 +139,7 @@ static bool run_prices(ap_stages_dp *d, const ap_stages_transfers *t, const int6
         d->term_row[n++] = k;
     }
     if (n > 0)
-        d->minplus(out, d->term, d->merged, d->term_row, n, d->ld);
+        d->product(out, d->term, d->merged, d->term_row, n, d->ld);
     return n > 0;
 }
 

@@ -97,7 +97,7 @@ typedef struct ap_stages_dp {
      * this choice and in label begins here / a stage with this choice and out label has ended here. [row][u] */
     int64_t *start, *rest;
     bool *start_alive, *rest_alive; /* per row: some u is possible */
-    ap_minplus_fn *minplus;
+    ap_minplus_fn *product;         /* min-plus; min-max in ap_stages_dp_bottlenecks */
     /* scratch */
     int64_t *term, *merged, *other;
     uint32_t *term_row;
@@ -113,6 +113,10 @@ int64_t ap_stages_dp_run(ap_stages_dp *d, int64_t most);
 /* After a run that found one: its stages (nlayers of them at most) with times and transfers; in the packed family
  * without devices. host: scratch, per group. */
 uint32_t ap_stages_dp_path(const ap_stages_dp *d, int64_t most, ap_stages_host *host, ap_stages_pick *out);
+
+/* A twin of d whose numbers are least bottlenecks instead of least sums; made and run once. */
+void ap_stages_dp_bottlenecks(ap_arena *arena, const ap_stages_dp *d, ap_stages_dp *out);
+ap_minplus_fn *ap_minmax_get(void);
 
 uint32_t ap_stages_next_level(const ap_stages_dp *d, uint32_t level); /* AP_NONE: no stage follows */
 /* Whether stages may be made of these layers, the first being stage `level`. */
@@ -167,8 +171,8 @@ void ap_stages_pool_add(ap_stages_pool *pool, ap_arena *scratch, const ap_stages
 /* A plan must be shorter than this to get in; INT64_MAX while there is room. */
 int64_t ap_stages_pool_cutoff(const ap_stages_pool *pool);
 
-/* rank.c: adds the next best plans in pipeline order. sum: the least one over all plans; bottleneck: none has a smaller
- * one. False: `work` steps were spent before all had been seen. */
-bool ap_stages_rank(ap_stages_dp *d, ap_stages_pool *pool, int64_t sum, int64_t bottleneck, uint64_t work);
+/* rank.c: adds the next best plans in pipeline order. sum: the least one over all plans. False: `work` steps were spent
+ * before all had been seen. */
+bool ap_stages_rank(ap_stages_dp *d, ap_stages_pool *pool, int64_t sum, uint64_t work);
 
 #endif

@@ -232,6 +232,19 @@ static void make_rows(ap_arena *arena, const ap_stages_problem *p, ap_stages_dp 
     }
 }
 
+static void make_rows_of_numbers(ap_arena *arena, ap_stages_dp *d)
+{
+    size_t end = (size_t)d->levels * (d->p->nlayers + 1) - 1, shift = 0;
+    size_t starts = d->start_at[end] + d->rows[d->p->nlayers], rests = d->rest_at[end] + 1;
+    for (uint32_t c = 0; c < d->p->nchoices; c++)
+        shift = d->shift[c] > shift ? d->shift[c] : shift;
+    d->start = AP_NEW_ARRAY(arena, int64_t, starts * d->ld);
+    /* rows are read from u + shift on: what lies behind a row is of no use but must be there */
+    d->rest = AP_NEW_ARRAY(arena, int64_t, rests * d->ld + shift + d->ld);
+    d->start_alive = AP_NEW_ARRAY(arena, bool, starts);
+    d->rest_alive = AP_NEW_ARRAY(arena, bool, rests);
+}
+
 static void make_numbers(ap_arena *arena, const ap_stages_problem *p, ap_stages_dp *d)
 {
     size_t B = p->nlayers + 1, starts = 0, rests = 0, terms = 0, most = 0;
@@ -249,14 +262,7 @@ static void make_numbers(ap_arena *arena, const ap_stages_problem *p, ap_stages_
         terms += d->rows[b];
         most = d->rows[b] > most ? d->rows[b] : most;
     }
-    uint32_t shift = 0;
-    for (uint32_t c = 0; c < p->nchoices; c++)
-        shift = d->shift[c] > shift ? d->shift[c] : shift;
-    d->start = AP_NEW_ARRAY(arena, int64_t, starts * d->ld);
-    /* rows are read from u + shift on: what lies behind a row is of no use but must be there */
-    d->rest = AP_NEW_ARRAY(arena, int64_t, rests * d->ld + shift + d->ld);
-    d->start_alive = AP_NEW_ARRAY(arena, bool, starts);
-    d->rest_alive = AP_NEW_ARRAY(arena, bool, rests);
+    make_rows_of_numbers(arena, d);
     d->term = AP_NEW_ARRAY(arena, int64_t, terms);
     d->term_row = AP_NEW_ARRAY(arena, uint32_t, terms);
     d->merged = AP_NEW_ARRAY(arena, int64_t, most * d->ld);
@@ -267,7 +273,7 @@ static void make_numbers(ap_arena *arena, const ap_stages_problem *p, ap_stages_
 ap_status ap_stages_dp_make(ap_ctx *ctx, ap_arena *arena, const ap_stages_problem *p, ap_stages_ranges *r,
                             ap_stages_family family, bool idle, ap_stages_dp *out)
 {
-    *out = (ap_stages_dp){.p = p, .ranges = r, .family = family, .idle = idle, .minplus = ap_minplus_get()};
+    *out = (ap_stages_dp){.p = p, .ranges = r, .family = family, .idle = idle, .product = ap_minplus_get()};
     AP_TRY(make_axes(ctx, arena, p, out));
     make_choices(arena, p, out);
     make_rows(arena, p, out);
@@ -275,4 +281,12 @@ ap_status ap_stages_dp_make(ap_ctx *ctx, ap_arena *arena, const ap_stages_proble
     AP_TRY(make_levels(ctx, arena, p, out));
     make_numbers(arena, p, out);
     return AP_OK;
+}
+
+void ap_stages_dp_bottlenecks(ap_arena *arena, const ap_stages_dp *d, ap_stages_dp *out)
+{
+    *out = *d; /* scratch is shared */
+    make_rows_of_numbers(arena, out);
+    out->product = ap_minmax_get();
+    ap_stages_dp_run(out, AP_STAGES_LONGEST);
 }

@@ -1,6 +1,7 @@
-/* The next best plans: a depth-first search over cuts and choices (labels are kept as vectors), bounded by the DP's
- * `start` and `rest`. A plan with a total below `limit` has no time above (limit - least sum) / (B - 1), so one run of
- * the DP with that bound serves a whole search; the limit grows until there are enough plans. */
+/* The next best plans: a depth-first search over cuts and choices (labels are kept as vectors), bounded by what the
+ * DP knows of the rest: its least sum and, from a second run, its least bottleneck. A plan with a total below `limit`
+ * has no time above (limit - least sum) / (B - 1), so one run of the DP with that bound serves a whole search; the
+ * limit grows until there are enough plans. */
 #include "passes/stage/dp.h"
 
 #include <stdlib.h>
@@ -21,7 +22,7 @@ typedef struct node {
 } node;
 
 typedef struct ranking {
-    ap_stages_dp *d;
+    ap_stages_dp *d, *bottlenecks;
     ap_stages_pool *pool;
     ap_arena *arena, scratch;
     __int128 limit;
@@ -47,14 +48,22 @@ static uint32_t close_groups(const ap_stages_dp *d, uint32_t u, uint32_t groups)
     return u;
 }
 
-/* Least sums at the start of a stage with `choice` after the node, per in label, and the least that follows. */
-static int64_t enter(const ranking *r, const node *n, uint32_t u, uint32_t level, uint32_t choice, int64_t *in)
+/* Of a plan with this sum and bottleneck so far, and these to come. */
+static __int128 bound_of(const ranking *r, int64_t sum, int64_t sum_left, int64_t bottleneck, int64_t bottleneck_left)
+{
+    if (sum >= AP_STAGES_INF || sum_left >= AP_STAGES_INF)
+        return INT64_MAX;
+    return sum + sum_left + (__int128)(r->d->p->microbatches - 1) * ap_max_i64(bottleneck, bottleneck_left);
+}
+
+/* Least sums at the start of a stage with `choice` after the node, per in label; returns what no such plan beats. */
+static __int128 enter(const ranking *r, const node *n, uint32_t u, uint32_t level, uint32_t choice, int64_t *in)
 {
     const ap_stages_dp *d = r->d;
     const ap_stages_problem *p = d->p;
     uint32_t first = n->s.last, nin = p->nlabels[(size_t)first * p->nchoices + choice];
     uint32_t nout = first > 0 ? p->nlabels[(size_t)first * p->nchoices + n->s.choice] : 0;
-    int64_t least = AP_STAGES_INF;
+    __int128 least = INT64_MAX;
     for (uint32_t i = 0; i < nin; i++) {
         in[i] = first > 0 ? AP_STAGES_INF : 0;
         for (uint32_t q = 0; q < nout; q++) {
@@ -62,9 +71,9 @@ static int64_t enter(const ranking *r, const node *n, uint32_t u, uint32_t level
             if (x <= r->most && n->sum[q] < AP_STAGES_INF)
                 in[i] = ap_min_i64(in[i], n->sum[q] + x);
         }
-        int64_t start = ap_stages_start_row(d, level, first, choice, i)[u];
-        if (in[i] < AP_STAGES_INF && start < AP_STAGES_INF)
-            least = ap_min_i64(least, in[i] + start);
+        __int128 bound = bound_of(r, in[i], ap_stages_start_row(d, level, first, choice, i)[u], n->bottleneck,
+                                  ap_stages_start_row(r->bottlenecks, level, first, choice, i)[u]);
+        least = bound < least ? bound : least;
     }
     return least;
 }
@@ -97,22 +106,21 @@ static void add_children(ranking *r, const node *n, uint32_t level, uint32_t cho
     uint32_t u = close_groups(d, n->u, closed), first = n->s.last;
     if (!d->fits[(size_t)choice * d->ld + u])
         return;
-    __int128 waits = p->microbatches - 1;
-    if (enter(r, n, u, level, choice, r->in) + waits * n->bottleneck >= limit_now(r))
+    if (enter(r, n, u, level, choice, r->in) >= limit_now(r))
         return;
     for (uint32_t last = first + 1; last <= d->next_cut[first] && r->work > 0; last++) {
         if (!ap_stages_may_be(d, level, first, last))
             continue;
         r->work--;
-        int64_t shortest = leave(r, first, last, choice, r->in, r->out), least = AP_STAGES_INF;
-        uint32_t nout = p->nlabels[(size_t)last * p->nchoices + choice];
-        for (uint32_t q = 0; q < nout; q++) {
-            int64_t rest = ap_stages_rest_row(d, level, last, choice, q)[u + d->shift[choice]];
-            if (r->out[q] < AP_STAGES_INF && rest < AP_STAGES_INF)
-                least = ap_min_i64(least, r->out[q] + rest);
+        int64_t bottleneck = ap_max_i64(n->bottleneck, leave(r, first, last, choice, r->in, r->out));
+        child c = {INT64_MAX, closed, choice, last};
+        for (uint32_t q = 0; q < p->nlabels[(size_t)last * p->nchoices + choice]; q++) {
+            uint32_t after = u + d->shift[choice];
+            __int128 bound = bound_of(r, r->out[q], ap_stages_rest_row(d, level, last, choice, q)[after], bottleneck,
+                                      ap_stages_rest_row(r->bottlenecks, level, last, choice, q)[after]);
+            c.bound = bound < c.bound ? bound : c.bound;
         }
-        child c = {least + waits * ap_max_i64(n->bottleneck, shortest), closed, choice, last};
-        if (least < AP_STAGES_INF && c.bound < limit_now(r))
+        if (c.bound < limit_now(r))
             ap_vec_push(r->arena, &r->todo, c);
     }
 }
@@ -185,7 +193,7 @@ static void visit(ranking *r, uint32_t depth)
         visit_children(r, depth, level);
 }
 
-static void make_nodes(ranking *r, int64_t bottleneck)
+static void make_nodes(ranking *r)
 {
     const ap_stages_problem *p = r->d->p;
     uint32_t most = 1;
@@ -196,7 +204,6 @@ static void make_nodes(ranking *r, int64_t bottleneck)
         r->node[i].sum = AP_NEW_ARRAY(r->arena, int64_t, most);
         r->node[i].host = AP_NEW_ARRAY(r->arena, ap_stages_host, p->ngroups);
     }
-    r->node[0].bottleneck = bottleneck;
     r->in = AP_NEW_ARRAY(r->arena, int64_t, most);
     r->out = AP_NEW_ARRAY(r->arena, int64_t, most);
     r->path = AP_NEW_ARRAY(r->arena, ap_stages_pick, p->nlayers);
@@ -218,11 +225,14 @@ static bool rank_below(ranking *r, int64_t sum, __int128 limit)
     return r->work > 0;
 }
 
-bool ap_stages_rank(ap_stages_dp *d, ap_stages_pool *pool, int64_t sum, int64_t bottleneck, uint64_t work)
+bool ap_stages_rank(ap_stages_dp *d, ap_stages_pool *pool, int64_t sum, uint64_t work)
 {
-    ranking r = {.d = d, .pool = pool, .arena = pool->arena, .work = work > 0 ? work : 2000000};
+    ap_stages_dp bottlenecks;
+    ap_stages_dp_bottlenecks(pool->arena, d, &bottlenecks);
+    ranking r = {
+        .d = d, .bottlenecks = &bottlenecks, .pool = pool, .arena = pool->arena, .work = work > 0 ? work : 2000000};
     ap_arena_init(&r.scratch, pool->arena->out_of_memory, pool->arena->user);
-    make_nodes(&r, bottleneck);
+    make_nodes(&r);
     bool done = false;
     __int128 best = pool->n > 0 ? pool->plan[0].total : INT64_MAX - 1;
     for (uint32_t part = 64; !done; part /= 4) {

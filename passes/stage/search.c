@@ -155,7 +155,7 @@ static ap_status solve_family(request *q, ap_stages_family family, bool idle)
     search_init(&s, q->work, &d, &q->pool);
     search_family(&s, q->opt->eps);
     if (family == AP_STAGES_IN_ORDER && s.least < AP_STAGES_INF && q->pool.wanted > 1)
-        q->out->ranked = ap_stages_rank(&d, &q->pool, s.least, s.floor + 1, q->opt->work);
+        q->out->ranked = ap_stages_rank(&d, &q->pool, s.least, q->opt->work);
     q->out->trials += s.trials;
     ap_arena_deinit(&s.scratch);
     return AP_OK;
