@@ -275,6 +275,7 @@ ap_node ap_module_copy_node(ap_module *m, ap_node n);
 ap_node ap_module_import_node(ap_module *m, ap_block b, const ap_module *from, ap_node n, ap_value *map);
 /* Deep copy into a new module of the same context (ids may be renumbered densely). */
 ap_module *ap_module_clone(const ap_module *m);
+ap_module *ap_module_clone_in(const ap_module *m, ap_arena *arena);
 ap_symbol ap_module_find_symbol(const ap_module *m, const char *name); /* AP_NONE */
 
 /* The bytes of `d`, mapped on demand (kept mapped by the context); for SPLAT one element.

@@ -171,8 +171,14 @@ ap_node ap_module_import_node(ap_module *m, ap_block b, const ap_module *from, a
 
 ap_module *ap_module_clone(const ap_module *m)
 {
-    ap_module *c = ap_module_create(m->ctx);
-    ap_arena *a = c->arena;
+    return ap_module_clone_in(m, &m->ctx->arena);
+}
+
+ap_module *ap_module_clone_in(const ap_module *m, ap_arena *a)
+{
+    ap_module *c = AP_NEW(a, ap_module);
+    c->ctx = m->ctx;
+    c->arena = a;
     c->state = m->state;
     c->folder = m->folder;
 #define COPY(vec)                                                                                                      \

@@ -76,6 +76,7 @@ typedef struct padding {
     ap_module *m;
     const ap_mesh_info *mesh;
     bool force;
+    int64_t batch_extent;
     taken taken;
 } padding;
 
@@ -86,16 +87,19 @@ static ap_type padded(const padding *p, ap_type type, uint32_t batch)
     for (int f = 0; f < s.nfactors; f++) {
         s.physical[f] = s.logical[f];
         if (batch >> f & 1)
-            s.physical[f] = ap_physical_batch(p->mesh, s.logical[f], p->force);
+            s.physical[f] =
+                p->batch_extent ? p->batch_extent : ap_physical_batch(p->mesh, s.logical[f], p->force);
         else if (p->force || s.logical[f] >= 2 * (int64_t)ap_mesh_ranks(p->mesh) || !is_taken(&p->taken, s.logical[f]))
             s.physical[f] = ap_physical_extent(p->mesh, s.logical[f], p->force);
     }
     return ap_type_make(p->m->ctx, t.dtype, ap_shape_intern(p->m->ctx, &s), t.sharding);
 }
 
-void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force, const uint16_t *batch)
+void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force, const uint16_t *batch,
+                            int64_t batch_extent)
 {
-    padding p = {.m = m, .mesh = mesh, .force = force, .taken = {.arena = &m->ctx->scratch}};
+    padding p = {.m = m, .mesh = mesh, .force = force, .batch_extent = batch_extent};
+    p.taken.arena = &m->ctx->scratch;
     find_taken(m, &p.taken);
     for (ap_value v = 0; v < m->values.len; v++)
         if (m->values.at[v].type)

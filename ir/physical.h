@@ -17,9 +17,10 @@ int64_t ap_physical_extent(const ap_mesh_info *mesh, int64_t logical, bool force
 int64_t ap_physical_batch(const ap_mesh_info *mesh, int64_t logical, bool force);
 
 /* Sets the physical extents in all types of the module. `batch`: NULL without time, else per value which of its factors
- * are batches (bit f). Without `force`, few parts that something takes one by one (the
+ * are batches (bit f); their physical extent is `batch_extent`, 0: ap_physical_batch. Without `force`, few parts that something takes one by one (the
  * 3 of a fused projection) stay as they are: nobody splits them, and a plan is easier to read. */
-void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force, const uint16_t *batch);
+void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force, const uint16_t *batch,
+                            int64_t batch_extent);
 
 /* After planning: extents that no value splits lose their padding again, so that the plan shows what it uses. */
 void ap_module_trim_physical(ap_module *m);

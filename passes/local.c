@@ -11,7 +11,7 @@ ap_status ap_low_bug(ap_low *low, ap_loc loc, const char *what)
 
 /* ---- the frame of the program ---- */
 
-/* The only mesh that the function's types name. */
+/* The only mesh that the function's types name; a stage without values has one too. */
 static ap_status find_mesh(ap_low *low)
 {
     ap_mesh mesh = AP_NONE;
@@ -24,8 +24,9 @@ static ap_status find_mesh(ap_low *low)
             return ap_error(low->ctx, 0, "a function over several meshes cannot be lowered");
         mesh = of;
     }
-    if (mesh == AP_NONE)
+    if (mesh == AP_NONE && low->m->meshes.len != 1)
         return AP_OK;
+    mesh = mesh == AP_NONE ? 0 : mesh;
     low->mesh = low->m->meshes.at[mesh];
     return AP_OK;
 }

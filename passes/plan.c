@@ -214,7 +214,7 @@ ap_status ap_planning_open(ap_ctx *ctx, ap_arena *arena, ap_module *m, const ap_
     if (batch)
         AP_TRY(ap_batch_find(ctx, m, opt->batch, arena, batch));
     ap_mesh mesh = ap_module_add_mesh(m, &opt->mesh);
-    ap_module_set_physical(m, &opt->mesh, opt->split_force, batch ? batch->alike : NULL);
+    ap_module_set_physical(m, &opt->mesh, opt->split_force, batch ? batch->alike : NULL, opt->batch_extent);
     return ap_planning_build(ctx, arena, m, mesh, batch, opt, out);
 }
 

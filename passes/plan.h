@@ -41,6 +41,7 @@ typedef struct ap_plan_options {
     ap_cluster cluster;
     ap_mesh_info mesh;   /* with time: the plan is of one microbatch */
     const int8_t *batch; /* with time: per argument of the function its factor that is the batch (passes/batch.h) */
+    int64_t batch_extent; /* with time: physical extent of the batch, in all stages the same; 0: what suits the mesh */
     int64_t memory;      /* bytes per device; 0: the cluster's */
     uint32_t npins;
     const ap_pin *pin;
@@ -62,6 +63,7 @@ typedef struct ap_plan_result {
     int64_t peak_bytes, param_bytes;      /* per device; parameters counted in peak */
     int64_t slot_bytes;                   /* of all slots, counted in peak */
     double planning_seconds, solver_seconds;
+    double flops;                          /* of contractions, of one microbatch on all devices */
     double sharded_flops_fraction;         /* of contraction FLOPs, how much is divided by the devices */
     uint32_t variables, strategies, edges; /* of the ILP, before presolve */
     const char *proof;                     /* "elimination", "branch and cut" ... */

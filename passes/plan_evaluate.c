@@ -278,6 +278,7 @@ ap_status ap_plan_evaluate_slots(ap_ctx *ctx, ap_module *m, const ap_cluster *c,
     add_slots(&a, slots);
     find_peak(&a);
     out->cost_ps = ap_sat_add(ap_sat_add(out->compute_ps, out->communication_ps), out->transfer_ps);
+    out->flops = a.flops;
     out->sharded_flops_fraction = a.flops > 0 ? a.split_flops / a.flops : 1.0;
     return AP_OK;
 }

@@ -423,7 +423,7 @@ static inline uint32_t check_all(bench *t)
     add_mesh(t->g, 2, 2, 2);
     for (ap_mesh mesh = 0; mesh < 3; mesh++) {
         const ap_mesh_info mi = t->g->m->meshes.at[mesh];
-        ap_module_set_physical(t->g->m, &mi, t->g->seed >> 40 & 1, NULL);
+        ap_module_set_physical(t->g->m, &mi, t->g->seed >> 40 & 1, NULL, 0);
         ap_rule_get(t->g->m, t->n, &t->g->ctx->arena, &t->rule);
         int n = ap_rule_choices(&t->rule, mi.axis_size[0], first);
         int n2 = mi.naxes > 1 ? ap_rule_choices(&t->rule, mi.axis_size[1], second) : 1;

@@ -12,6 +12,7 @@ typedef struct maker {
     int dim[128][2], param[64][2];
     bool views, tied; /* may it have views, may products share a parameter? */
     bool has_view;
+    int batch; /* not 0: all values have so many rows, and none mixes them */
 } maker;
 
 static inline int add_value(maker *k, int r, int c)
@@ -52,7 +53,8 @@ static inline void make_node(maker *k)
 {
     int v = draw(k->state, 3) ? k->nvalues - 1 : (int)draw(k->state, (uint32_t)k->nvalues), u = same_shape(k, v);
     int m = k->dim[v][0], n = k->dim[v][1], r;
-    switch (draw(k->state, k->views ? 10 : 8)) {
+    uint32_t what = draw(k->state, k->views ? 10 : 8);
+    switch (k->batch && (what == 4 || what >= 8) ? 7 : what) {
     case 0:
     case 1:
         if (n == 1)
@@ -128,7 +130,7 @@ static inline const char *make_module_with(ap_ctx *ctx, maker *options, int nnod
     ap_text_init(&k.body, &ctx->arena);
     int nargs = 1 + (int)draw(state, 2);
     for (int i = 0; i < nargs; i++)
-        add_value(&k, draw(state, 2) ? 4 : 8, draw(state, 2) ? 4 : 8);
+        add_value(&k, k.batch ? k.batch : draw(state, 2) ? 4 : 8, draw(state, 2) ? 4 : 8);
     for (int i = 0; i < nnodes; i++)
         make_node(&k);
     int out[2] = {k.nvalues - 1, nargs + (int)draw(state, (uint32_t)(k.nvalues - nargs))},
@@ -140,7 +142,7 @@ static inline const char *make_module_with(ap_ctx *ctx, maker *options, int nnod
         ap_text_addf(&t, "%s%%v%d: f32[%d,%d]", i ? ", " : "", i, k.dim[i][0], k.dim[i][1]);
     ap_text_addf(&t, ") -> ");
     for (int i = 0; i < nout; i++)
-        ap_text_addf(&t, "%sf32[%d,%d]", i ? ", " : "", k.dim[out[i]][0], k.dim[out[i]][1]);
+        ap_text_addf(&t, "%s\"y%d\" f32[%d,%d]", i ? ", " : "", i, k.dim[out[i]][0], k.dim[out[i]][1]);
     ap_text_addf(&t, " {\n%s  ret %%v%d", ap_text_str(&k.body), out[0]);
     if (nout == 2)
         ap_text_addf(&t, ", %%v%d", out[1]);

@@ -529,7 +529,7 @@ static void scatter(ap_ctx *ctx, ap_module *m, const ap_mesh_info *mesh, uint64_
 {
     scatterer s = {.ctx = ctx, .m = m, .seed = seed};
     s.mesh = ap_module_add_mesh(m, mesh);
-    ap_module_set_physical(m, mesh, draw(seed, 2), NULL);
+    ap_module_set_physical(m, mesh, draw(seed, 2), NULL, 0);
     const ap_func_info *f = &m->funcs.at[0];
     for (uint32_t i = 0; i < f->narguments; i++)
         set_sharding(m, f->argument[i], random_sharding(&s, f->argument[i]));

@@ -84,7 +84,7 @@ static void problem_tells_the_truth(void **unused)
         for (int i = 0; i < 6; i++) {
             ap_module *m = ap_module_clone(part);
             ap_planning p;
-            assert_ok(ctx, ap_planning_build(ctx, &ctx->arena, m, ap_module_add_mesh(m, &opt.mesh), &opt, &p));
+            assert_ok(ctx, ap_planning_build(ctx, &ctx->arena, m, ap_module_add_mesh(m, &opt.mesh), NULL, &opt, &p));
             uint32_t *choice = AP_NEW_ARRAY(&ctx->arena, uint32_t, p.problem.nnodes);
             int64_t cost, peak;
             if (!draw_choice(&p.problem, &state, choice, &cost, &peak))
