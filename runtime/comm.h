@@ -67,6 +67,10 @@ typedef struct aprt_comm_setup {
     const aprt_layout *layout;
     double watchdog; /* seconds */
     int spins;
+    /* What a device reports: where it stands (rank, stage, microbatch, instruction, node), and the place for what went
+     * wrong. A plugin cannot link with them. */
+    void (*where)(const aprt_device *d, char *out, size_t size);
+    aprt_failure *(*why)(aprt_device *d);
 } aprt_comm_setup;
 
 typedef struct aprt_comm aprt_comm;
@@ -104,9 +108,19 @@ struct aprt_comm {
     int32_t first_rank, nranks; /* of this process */
 };
 
-/* What a device reports: where it stands (rank, stage, microbatch, instruction, node), for messages. */
+/* device.c */
 void aprt_device_where(const aprt_device *d, char *out, size_t size);
 aprt_failure *aprt_device_why(aprt_device *d);
+
+/* ---- waiting.c: what a rank waits for, told to those who watch ---- */
+typedef enum aprt_wait { APRT_WAIT_GROUP, APRT_WAIT_RECV, APRT_WAIT_CLAIM, APRT_WAIT_COLLECT } aprt_wait;
+typedef struct aprt_waiting {
+    int32_t kind, what, peer; /* an aprt_wait; channel; rank, -1: its group or nobody in particular */
+    uint32_t at;              /* instruction */
+    int64_t mb;
+} aprt_waiting;
+/* `rank 2 (stage "late") waits for rank 1 to send microbatch 3 of channel "h"`. Returns the length, less than size. */
+size_t aprt_waiting_text(const aprt_layout *l, int32_t rank, const aprt_waiting *w, char *out, size_t size);
 
 extern const aprt_comm_ops aprt_comm_local;
 

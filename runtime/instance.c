@@ -107,7 +107,7 @@ static int read_watchdog(double *out, aprt_failure *why)
 static int open_comm(aprt_instance *in)
 {
     const aprt_comm_ops *ops;
-    aprt_comm_setup setup = {.layout = &in->layout};
+    aprt_comm_setup setup = {.layout = &in->layout, .where = aprt_device_where, .why = aprt_device_why};
     int status = read_watchdog(&setup.watchdog, &in->why);
     if (status == APRT_OK)
         status = aprt_comm_choose(in->program, &ops, &in->why);

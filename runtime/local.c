@@ -46,24 +46,9 @@ static bool all_asleep(const local_comm *c, uint32_t *turns)
 static size_t describe(const local_comm *c, int32_t rank, char *out, size_t size)
 {
     const aprt_sleeper *s = &c->rank[rank].sleeper;
-    const aprt_program *p = c->layout->program;
-    const aprt_stage *stage = aprt_layout_stage(c->layout, rank);
-    int32_t kind = atomic_load(&s->kind), what = atomic_load(&s->what), peer = atomic_load(&s->peer);
-    uint32_t at = atomic_load(&s->at);
-    long long mb = (long long)atomic_load(&s->mb);
-    size_t n = (size_t)snprintf(out, size, "rank %d", rank);
-    if (p->nstages > 1 && n < size)
-        n += (size_t)snprintf(out + n, size - n, " (stage \"%.30s\")", stage->name);
-    if (n >= size)
-        return size;
-    if (kind == APRT_WAIT_GROUP)
-        n += (size_t)snprintf(out + n, size - n, " waits for its group in instruction %u (%.30s, node \"%.40s\")", at,
-                              at < stage->ninstrs ? stage->instr[at].what : "?",
-                              at < stage->ninstrs ? stage->instr[at].node : "");
-    else
-        n += (size_t)snprintf(out + n, size - n, " waits for rank %d to %s microbatch %lld of channel \"%.30s\"", peer,
-                              kind == APRT_WAIT_RECV ? "send" : "take", mb, p->channel[what].name);
-    return n < size ? n : size;
+    const aprt_waiting w = {atomic_load(&s->kind), atomic_load(&s->what), atomic_load(&s->peer), atomic_load(&s->at),
+                            atomic_load(&s->mb)};
+    return aprt_waiting_text(c->layout, rank, &w, out, size);
 }
 
 /* Who waits for whom, as much as has room. */

@@ -15,8 +15,6 @@ typedef struct aprt_sleeper {
     _Atomic uint32_t at;
 } aprt_sleeper;
 
-typedef enum aprt_wait { APRT_WAIT_GROUP, APRT_WAIT_RECV, APRT_WAIT_CLAIM } aprt_wait;
-
 typedef struct local_rank {
     _Alignas(64) const void *_Atomic src; /* published during an exchange */
     void *_Atomic dst;

@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 build="gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler libprotobuf-c-dev libglpk-dev \
-libcjson-dev libcmocka-dev libxxhash-dev libyaml-dev zlib1g-dev libdnnl-dev scdoc"
+libcjson-dev libcmocka-dev libxxhash-dev libyaml-dev zlib1g-dev libdnnl-dev openmpi-bin libopenmpi-dev scdoc"
 tests="g++ make clang libclang-rt-dev clang-format clang-tidy python3 python3-venv xz-utils"
 
 want=$build

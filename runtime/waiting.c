@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a rank waits for, as text. */
+#include "comm.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static size_t add(char *out, size_t size, size_t n, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static size_t add(char *out, size_t size, size_t n, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    int more = n < size ? vsnprintf(out + n, size - n, fmt, args) : 0;
+    va_end(args);
+    n += more > 0 ? (size_t)more : 0;
+    return n < size ? n : size - 1;
+}
+
+size_t aprt_waiting_text(const aprt_layout *l, int32_t rank, const aprt_waiting *w, char *out, size_t size)
+{
+    const aprt_stage *s = aprt_layout_stage(l, rank);
+    bool known = w->at < s->ninstrs;
+    size_t n = add(out, size, 0, "rank %d", rank);
+    if (l->program->nstages > 1)
+        n = add(out, size, n, " (stage \"%.30s\")", s->name);
+    if (w->kind == APRT_WAIT_GROUP && w->peer < 0)
+        return add(out, size, n, " waits for its group in instruction %u (%.30s, node \"%.40s\")", w->at,
+                   known ? s->instr[w->at].what : "?", known ? s->instr[w->at].node : "");
+    if (w->kind == APRT_WAIT_GROUP)
+        return add(out, size, n, " waits for rank %d in instruction %u (%.30s, node \"%.40s\")", w->peer, w->at,
+                   known ? s->instr[w->at].what : "?", known ? s->instr[w->at].node : "");
+    if (w->kind == APRT_WAIT_COLLECT && w->peer < 0)
+        return add(out, size, n, " waits for all others at the end of a run");
+    if (w->kind == APRT_WAIT_COLLECT)
+        return add(out, size, n, " waits for rank %d at the end of a run", w->peer);
+    return add(out, size, n, " waits for rank %d to %s microbatch %lld of channel \"%.30s\"", w->peer,
+               w->kind == APRT_WAIT_RECV ? "send" : "take", (long long)w->mb, l->program->channel[w->what].name);
+}
