@@ -102,8 +102,10 @@ typedef struct ap_span {
     int32_t least[AP_LEVEL_COUNT]; /* at least so many ranks of a group are in a unit that it has some in */
 } ap_span;
 void ap_cluster_span(const ap_cluster *c, const ap_mesh_info *mesh, int axis, ap_span *out);
-/* The same of `count` groups of `size` ranks each, listed one group after the other, ascending. */
-void ap_cluster_span_of(const ap_cluster *c, const int32_t *rank, int32_t count, int32_t size, ap_span *out);
+/* The same of `count` groups of `size` ranks each, listed one group after the other, ascending, and counted from
+ * `first`. */
+void ap_cluster_span_of(const ap_cluster *c, int32_t first, const int32_t *rank, int32_t count, int32_t size,
+                        ap_span *out);
 
 /* Bytes of one shard as it lies in memory (not aligned). A partial sum of a 16-bit type is held in f32. */
 int64_t ap_local_bytes(const ap_module *m, ap_dtype dtype, ap_shape shape, ap_sharding s);

@@ -213,7 +213,7 @@ typedef struct groups {
 static int32_t rank_of(const groups *g, int32_t group, int32_t k)
 {
     if (g->list)
-        return g->list[group * g->size + k];
+        return g->first + g->list[group * g->size + k];
     return g->first + group / g->stride * g->stride * g->size + group % g->stride + k * g->stride;
 }
 
@@ -301,11 +301,12 @@ void ap_cluster_span(const ap_cluster *c, const ap_mesh_info *mesh, int axis, ap
     find_span(c, &g, mesh->first_rank, out);
 }
 
-void ap_cluster_span_of(const ap_cluster *c, const int32_t *rank, int32_t count, int32_t size, ap_span *out)
+void ap_cluster_span_of(const ap_cluster *c, int32_t first, const int32_t *rank, int32_t count, int32_t size,
+                        ap_span *out)
 {
-    groups g = {.list = rank, .count = count, .size = size};
-    int32_t first = rank[0];
+    groups g = {.list = rank, .first = first, .count = count, .size = size};
+    int32_t least = rank[0];
     for (int32_t i = 1; i < count * size; i++)
-        first = rank[i] < first ? rank[i] : first;
-    find_span(c, &g, first, out);
+        least = rank[i] < least ? rank[i] : least;
+    find_span(c, &g, first + least, out);
 }

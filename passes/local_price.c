@@ -103,7 +103,7 @@ static int64_t price_exchange(const ap_local *p, const ap_exchange *x, const ap_
 {
     const ap_group *g = &p->groups.at[x->group];
     ap_span span;
-    ap_cluster_span_of(c, g->rank, g->count, g->size, &span);
+    ap_cluster_span_of(c, p->first_rank, g->rank, g->count, g->size, &span);
     int64_t box = ap_sat_mul(turns(x->extent, 0, x->ndims), ap_dtype_bytes(x->dtype)), whole = ap_sat_mul(box, g->size);
     switch (x->kind) {
     case AP_EXCHANGE_ALL_GATHER:

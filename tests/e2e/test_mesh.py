@@ -1,6 +1,7 @@
 """Cluster files and presets on the command line, and that a plan remembers its machine to the last number."""
 
 import json
+from pathlib import Path
 
 import onnx
 import pytest
@@ -79,6 +80,30 @@ def test_damaged_plan(autopar, path, tmp_path, damage):
     plan.write_text(json.dumps(content))
     p = autopar("compile", path, "-o", tmp_path / "out", "--plan", plan, code=1)
     assert "plan.json" in p.stderr and len(p.stderr.splitlines()) == 1
+
+
+MIXED = Path(__file__).parents[1] / "fuzz" / "corpus" / "cluster" / "mixed.yaml"
+
+
+def test_unlike_hosts(autopar, path, tmp_path):
+    """A plan over all of them is that of the slowest device of each, says so, and is remembered with the groups."""
+    plan = tmp_path / "plan.json"
+    p = autopar("plan", path, "--cluster", MIXED, "-o", plan)
+    assert "1 host(s) of 4 device(s), 2 host(s) of 2 device(s)" in p.stdout and "slowest" in p.stdout
+    cluster = json.loads(plan.read_text())["cluster"]
+    assert [g["devices_per_host"] for g in cluster["groups"]] == ["4", "2"] and cluster["groups"][0]["island"] == "2"
+    assert cluster["memory_bytes"] == "16000000000" and cluster["groups"][0]["memory_bytes"] == "80000000000"
+    again = tmp_path / "again"
+    autopar("compile", path, "-o", again, "--plan", plan, "--emit-only", "-q")
+    assert json.loads((again / "plan.json").read_text()) == json.loads(plan.read_text())
+    cluster["groups"].pop()
+    content = json.loads(plan.read_text())
+    content["cluster"] = cluster
+    plan.write_text(json.dumps(content))
+    autopar("compile", path, "-o", tmp_path / "out", "--plan", plan, code=1)
+    fast = autopar.json("plan", path, "--cluster", f"{MIXED}:1")
+    slow = autopar.json("plan", path, "--cluster", f"{MIXED}:1x1")
+    assert fast["hosts"] == 1 and len(fast["stages"][0]["ranks"]) == 4 and fast["seconds"] <= slow["seconds"]
 
 
 @pytest.mark.parametrize("preset", ["p3.16xlarge", "dgx-a100-80gb", "selene", "dgx-h100", "dgx-h200", "dgx-2", "summit"])

@@ -181,6 +181,8 @@ def dumps(autopar, path, name, out):
             p = run("dump", plan, "--format", "ir", "--state", state)
             if p.returncode == 0:
                 write(os.path.join(out, folder), f"{name}{devices}.{state}.ap", p.stdout)
+    plan = os.path.join(out, "plan", f"{name}.mixed.json")
+    run("plan", path, "-q", "-o", plan, "--cluster", Path(__file__).with_name("corpus") / "cluster" / "mixed.yaml", *dims)
     for state in ("imported", "normal"):
         p = run("dump", path, "--format", "ir", "--state", state, *dims)
         if p.returncode == 0:

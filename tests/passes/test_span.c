@@ -72,9 +72,14 @@ static void spans(void **unused)
     assert_span(&s, AP_LEVEL_ACROSS, 2, 2, 1);
     /* Listed groups are the same thing. */
     const int32_t rank[] = {0, 4, 1, 5, 2, 6, 3, 7};
-    ap_cluster_span_of(&c, rank, 4, 2, &s);
+    ap_cluster_span_of(&c, 0, rank, 4, 2, &s);
     ap_span axis = span_of(ctx, &c, 0, 2, (const int32_t[]){2, 4}, 0);
     assert_memory_equal(&s, &axis, sizeof s);
+    const int32_t own[] = {0, 2, 1, 3}; /* of a stage on ranks 2 to 5: each group has one in each host */
+    ap_cluster_span_of(&c, 2, own, 2, 2, &s);
+    axis = span_of(ctx, &c, 2, 2, (const int32_t[]){2, 2}, 0);
+    assert_memory_equal(&s, &axis, sizeof s);
+    assert_span(&s, AP_LEVEL_BETWEEN, 1, 1, 2);
     ap_ctx_release(ctx);
 }
 
