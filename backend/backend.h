@@ -1,8 +1,8 @@
-/* A local program -> files of a folder (DESIGN §2, DIR). Reads ir/local.h only. */
+/* A program -> files of a folder (DESIGN §2, DIR). Reads ir/program.h and ir/local.h only. */
 #ifndef AP_BACKEND_BACKEND_H
 #define AP_BACKEND_BACKEND_H
 
-#include "ir/local.h"
+#include "ir/program.h"
 
 enum { AP_PROGRAM_MAX_DEVICES = 256 }; /* as the runtime has it: APRT_MAX_RANKS */
 
@@ -18,7 +18,7 @@ typedef struct ap_backend_options {
 
 /* Writes NAME.h, program.c, kernels.h, kernels.c, main.c, weights.safetensors and what belongs to it, CMakeLists.txt,
  * NAME.pc. */
-ap_status ap_backend_c_emit(ap_ctx *ctx, const ap_local *p, const ap_backend_options *opt);
+ap_status ap_backend_c_emit(ap_ctx *ctx, const ap_program *p, const ap_backend_options *opt);
 
 typedef struct ap_backend_toolchain {
     const char *include_dir; /* of autopar_rt.h */
@@ -28,7 +28,7 @@ typedef struct ap_backend_toolchain {
 } ap_backend_toolchain;
 
 /* Whether the program is linked with the library for convolutions. */
-bool ap_backend_has_conv(const ap_local *p);
+bool ap_backend_has_conv(const ap_program *p);
 
 /* Compiles what ap_backend_c_emit wrote: DIR/model and DIR/libNAME.a. The compiler is $CC or cc, the archiver $AR or
  * ar; $CC may hold several words. Its messages are shown only when it fails: AP_ERR_ENV. */

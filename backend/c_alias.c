@@ -93,11 +93,11 @@ static bool same_memory(const ap_ref *a, const ap_ref *b)
     return a->space == AP_SPACE_ARENA || a->space == AP_SPACE_PARAM || a->index == b->index;
 }
 
-static bool call_is_apart(const ap_emit *e, const ap_kernel *k, const ap_instr *in, int32_t rank)
+static bool call_is_apart(const ap_emit *e, const ap_kernel *k, const ap_instr *in, int32_t point)
 {
     int32_t coordinate[AP_MAX_AXES] = {0};
     for (int a = 0; a < e->p->naxes; a++)
-        coordinate[a] = rank / e->p->axis_stride[a] % e->p->axis_size[a];
+        coordinate[a] = point / e->p->axis_stride[a] % e->p->axis_size[a];
     for (uint32_t i = 0; i < k->noperands; i++) {
         if (!k->operand[i].written)
             continue;
@@ -113,14 +113,32 @@ static bool call_is_apart(const ap_emit *e, const ap_kernel *k, const ap_instr *
     return true;
 }
 
+/* Do places or turns of the call depend on the microbatch? */
+static bool moves_in_time(const ap_local *p, const ap_instr *in)
+{
+    bool moves = false;
+    for (uint32_t i = 0; i < in->nrefs; i++)
+        moves = moves || (p->ntime && in->ref[i].offset.step[0] != 0);
+    for (uint32_t i = 0; i < in->nints; i++)
+        moves = moves || (p->ntime && in->ints[i].value.step[0] != 0);
+    return moves;
+}
+
 void ap_emit_find_apart(ap_emit *e)
 {
-    e->apart = AP_NEW_ARRAY(&e->ctx->scratch, bool, e->p->kernels.len);
-    for (uint32_t k = 0; k < e->p->kernels.len; k++)
+    e->apart = AP_NEW_ARRAY(&e->ctx->scratch, bool, e->nkernels);
+    for (uint32_t k = 0; k < e->nkernels; k++)
         e->apart[k] = true;
-    for (uint32_t i = 0; i < e->p->instrs.len; i++) {
-        const ap_instr *in = &e->p->instrs.at[i];
-        for (int32_t r = 0; in->kind == AP_INSTR_CALL && r < e->p->nranks && e->apart[in->kernel]; r++)
-            e->apart[in->kernel] = call_is_apart(e, &e->p->kernels.at[in->kernel], in, r);
+    for (uint32_t s = 0; s < e->program->stages.len; s++) {
+        ap_emit_turn(e, s);
+        for (uint32_t i = 0; i < e->p->instrs.len; i++) {
+            const ap_instr *in = &e->p->instrs.at[i];
+            if (in->kind != AP_INSTR_CALL)
+                continue;
+            bool *apart = &e->apart[e->kernel_of[s][in->kernel]];
+            int32_t points = e->p->nranks * (moves_in_time(e->p, in) ? ap_local_microbatches(e->p) : 1);
+            for (int32_t r = 0; r < points && *apart; r++)
+                *apart = call_is_apart(e, &e->p->kernels.at[in->kernel], in, r);
+        }
     }
 }

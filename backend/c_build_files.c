@@ -37,7 +37,7 @@ static void print_template(const ap_emit *e, ap_text *t, const char *s)
         if (*s == '@') {
             ap_text_add(t, e->opt->name);
         } else if (*s == '%') {
-            ap_text_add(t, ap_backend_has_conv(e->p) ? "_conv" : "");
+            ap_text_add(t, ap_backend_has_conv(e->program) ? "_conv" : "");
         } else if (*s == '$' && s[1] != '{') {
 #define X(flag) ap_text_add(t, " " flag);
             AP_C_FLAGS(X)

@@ -4,20 +4,15 @@
 #include <inttypes.h>
 #include <math.h>
 
-bool ap_backend_has_conv(const ap_local *p)
+bool ap_backend_has_conv(const ap_program *p)
 {
-    for (uint32_t i = 0; i < p->instrs.len; i++)
-        if (p->instrs.at[i].kind == AP_INSTR_CALL && p->kernels.at[p->instrs.at[i].kernel].kind == AP_KERNEL_CONV)
-            return true;
+    for (uint32_t s = 0; s < p->stages.len; s++)
+        for (uint32_t i = 0; i < p->stages.at[s]->instrs.len; i++) {
+            const ap_instr *in = &p->stages.at[s]->instrs.at[i];
+            if (in->kind == AP_INSTR_CALL && p->stages.at[s]->kernels.at[in->kernel].kind == AP_KERNEL_CONV)
+                return true;
+        }
     return false;
-}
-
-static void print_list(ap_text *t, int n, const int64_t *x)
-{
-    ap_text_add(t, "{");
-    for (int i = 0; i < n; i++)
-        ap_text_addf(t, "%s%" PRId64, i ? ", " : "", x[i]);
-    ap_text_add(t, n ? "}" : "0}");
 }
 
 static void print_number(ap_text *t, ap_dtype dtype, ap_scalar x)
@@ -65,7 +60,7 @@ static void print_step(ap_text *t, const ap_conv *c, const ap_conv_step *s)
     else
         ap_text_add(t, "0");
     ap_text_addf(t, ", %d, ", s->other == AP_CONV_OPERAND ? (int)s->operand - 3 : 0);
-    print_list(t, c->nspatial + 3, s->stride);
+    ap_emit_list(t, c->nspatial + 3, s->stride);
     ap_text_add(t, "},\n");
 }
 
@@ -85,13 +80,13 @@ void ap_emit_conv_table(const ap_emit *e, ap_text *t, const ap_kernel *k)
         const ap_conv_dim *w = &c->dim[d];
         const int64_t dim[] = {c->in[d], c->kernel[d], c->out[d], w->lo, w->stride, w->dilate, w->hole, w->flip};
         ap_text_add(t, "        ");
-        print_list(t, sizeof dim / sizeof dim[0], dim);
+        ap_emit_list(t, sizeof dim / sizeof dim[0], dim);
         ap_text_add(t, ",\n");
     }
     ap_text_add(t, c->nspatial ? "    },\n" : "");
     for (int i = 0; i < 3; i++) {
         ap_text_addf(t, "    %s = ", name[i]);
-        print_list(t, c->nspatial + 3, stride[i]);
+        ap_emit_list(t, c->nspatial + 3, stride[i]);
         ap_text_add(t, ",\n");
     }
     ap_text_addf(t, "    .nsteps = %d,\n", c->nsteps);

@@ -36,7 +36,7 @@ static void print_pointer(const ap_emit *e, ap_text *t, const ap_kernel *k, uint
 
 void ap_emit_after(const ap_emit *e, ap_text *t, uint32_t index)
 {
-    const ap_kernel *k = &e->p->kernels.at[index];
+    const ap_kernel *k = e->kernel[index];
     const char *name = ap_name_str(e->ctx, k->name), *prefix = e->opt->name;
     ap_text_addf(t, "struct %s_with_%s {\n", prefix, name);
     for (uint32_t i = 2; i < k->noperands; i++) {

@@ -83,9 +83,27 @@ static const char functions[] =
     "\n"
     "#endif\n";
 
-ap_status ap_emit_header(const ap_emit *e)
+/* What each device of a stage needs. */
+static void print_memory(const ap_emit *e, ap_text *t)
 {
     const ap_local *p = e->p;
+    int64_t arena = ap_program_arena_bytes(e->program, e->stage), kept = ap_local_kept_bytes(p);
+    ap_text_add(t, " * ");
+    if (e->program->stages.len > 1) {
+        ap_text_add(t, "Stage ");
+        ap_emit_comment(t, ap_name_str(e->ctx, p->name), false);
+        ap_text_add(t, ": ");
+    }
+    ap_text_addf(t,
+                 "%d device%s, each with %" PRId64 " bytes of arena (%" PRId64 " are live at one time) and %" PRId64
+                 " of parameters; libraries prepare %" PRId64 " more.\n",
+                 p->nranks, p->nranks == 1 ? "" : "s", arena, ap_sat_add(p->live_bytes, arena - p->arena_bytes), kept,
+                 p->param_bytes - kept);
+}
+
+ap_status ap_emit_header(ap_emit *e)
+{
+    const ap_program *p = e->program;
     ap_text t, file;
     ap_text_init(&t, &e->ctx->scratch);
     ap_text_init(&file, &e->ctx->scratch);
@@ -93,11 +111,13 @@ ap_status ap_emit_header(const ap_emit *e)
     ap_text_add(&t, "/*\n");
     print_ports(e, &t, "Inputs", p->inputs.len, p->inputs.at);
     print_ports(e, &t, "Outputs", p->outputs.len, p->outputs.at);
-    ap_text_addf(&t,
-                 " * %d device%s, each with %" PRId64 " bytes of arena (%" PRId64 " are live at one time) and %" PRId64
-                 " of parameters; libraries prepare %" PRId64 " more.\n */\n",
-                 p->nranks, p->nranks == 1 ? "" : "s", p->arena_bytes, p->live_bytes, ap_local_kept_bytes(p),
-                 p->param_bytes - ap_local_kept_bytes(p));
+    for (uint32_t s = 0; s < p->stages.len; s++) {
+        ap_emit_turn(e, s);
+        print_memory(e, &t);
+    }
+    if (p->microbatches > 1)
+        ap_text_addf(&t, " * One run is %d microbatches.\n", p->microbatches);
+    ap_text_add(&t, " */\n");
     print_template(e, &t, "#ifndef @_H\n#define @_H\n\n");
     print_template(e, &t, declarations);
     ap_text_addf(&t, "enum { %s_DEVICES = %d, %s_INPUTS = %u, %s_OUTPUTS = %u };\n", e->opt->name, p->nranks,

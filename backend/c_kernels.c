@@ -24,7 +24,7 @@ static bool has_parameters(const ap_kernel *k)
 /* void NAME_k_softmax(const float *restrict x0, float *restrict y0) */
 static void print_prototype(const ap_emit *e, ap_text *t, uint32_t index)
 {
-    const ap_kernel *k = &e->p->kernels.at[index];
+    const ap_kernel *k = e->kernel[index];
     const char *comma = "";
     ap_text_addf(t, "%s %s_k_%s(", ap_emit_nest_checks(k) ? "int" : "void", e->opt->name, ap_name_str(e->ctx, k->name));
     for (uint32_t i = 0; i < k->noperands; i++) {
@@ -166,8 +166,8 @@ static ap_status write_prototypes(const ap_emit *e)
     ap_emit_top(e, &t, "the kernels, private to this model");
     ap_text_addf(&t, "#ifndef %s_KERNELS_H\n#define %s_KERNELS_H\n\n#include <autopar_rt.h>\n\n", e->opt->name,
                  e->opt->name);
-    for (uint32_t i = 0; i < e->p->kernels.len; i++) {
-        const ap_kernel *k = &e->p->kernels.at[i];
+    for (uint32_t i = 0; i < e->nkernels; i++) {
+        const ap_kernel *k = e->kernel[i];
         ap_text_add(&t, "APRT_HIDDEN ");
         if (k->kind == AP_KERNEL_CONV)
             ap_text_addf(&t, "extern const aprt_conv %s_k_%s", e->opt->name, ap_name_str(e->ctx, k->name));
@@ -199,8 +199,8 @@ ap_status ap_emit_kernels(ap_emit *e)
     ap_emit_top(e, &t, "the kernels");
     ap_text_add(&t, "#include \"kernels.h\"\n\n");
     print_reductions(&t);
-    for (uint32_t i = 0; i < e->p->kernels.len; i++) {
-        const ap_kernel *k = &e->p->kernels.at[i];
+    for (uint32_t i = 0; i < e->nkernels; i++) {
+        const ap_kernel *k = e->kernel[i];
         print_about(e, &t, k);
         if (k->kind == AP_KERNEL_CONV) {
             if (!ap_emit_conv_knows(k))

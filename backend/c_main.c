@@ -35,16 +35,43 @@ static ap_status check_instrs(ap_ctx *ctx, const ap_local *p)
     return AP_OK;
 }
 
-ap_status ap_backend_c_emit(ap_ctx *ctx, const ap_local *p, const ap_backend_options *opt)
+/* Kernels of all stages, one of each name (ap_program_verify: they are the same). */
+static void find_kernels(ap_emit *e)
 {
-    ap_emit e = {.ctx = ctx, .p = p, .opt = opt};
-    AP_TRY(check_name(ctx, opt->name));
-    AP_TRY(check_instrs(ctx, p));
-    ap_emit_find_apart(&e);
-    for (uint32_t k = 0; k < p->kernels.len; k++) {
-        int64_t bytes = ap_emit_nest_scratch(&p->kernels.at[k]);
-        e.scratch_bytes = bytes > e.scratch_bytes ? bytes : e.scratch_bytes;
+    ap_arena *arena = &e->ctx->scratch;
+    uint32_t total = 0, nstages = e->program->stages.len;
+    ap_name most = 0;
+    for (uint32_t s = 0; s < nstages; s++) {
+        const ap_local *p = e->program->stages.at[s];
+        total += p->kernels.len;
+        for (uint32_t k = 0; k < p->kernels.len; k++)
+            most = p->kernels.at[k].name > most ? p->kernels.at[k].name : most;
     }
+    uint32_t *by_name = AP_NEW_ARRAY(arena, uint32_t, (size_t)most + 1); /* 1 + its number, or 0 */
+    e->kernel = AP_NEW_ARRAY(arena, const ap_kernel *, total);
+    e->kernel_of = AP_NEW_ARRAY(arena, uint32_t *, nstages);
+    for (uint32_t s = 0; s < nstages; s++) {
+        const ap_local *p = e->program->stages.at[s];
+        e->kernel_of[s] = AP_NEW_ARRAY(arena, uint32_t, p->kernels.len);
+        for (uint32_t k = 0; k < p->kernels.len; k++) {
+            uint32_t *number = &by_name[p->kernels.at[k].name];
+            if (!*number) {
+                e->kernel[e->nkernels] = &p->kernels.at[k];
+                *number = ++e->nkernels;
+            }
+            e->kernel_of[s][k] = *number - 1;
+        }
+    }
+}
+
+ap_status ap_backend_c_emit(ap_ctx *ctx, const ap_program *p, const ap_backend_options *opt)
+{
+    ap_emit e = {.ctx = ctx, .program = p, .opt = opt};
+    AP_TRY(check_name(ctx, opt->name));
+    for (uint32_t s = 0; s < p->stages.len; s++)
+        AP_TRY(check_instrs(ctx, p->stages.at[s]));
+    find_kernels(&e);
+    ap_emit_find_apart(&e);
     AP_TRY(ap_emit_header(&e));
     AP_TRY(ap_emit_kernels(&e));
     AP_TRY(ap_emit_weights(&e));

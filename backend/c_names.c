@@ -7,6 +7,27 @@
 #include <inttypes.h>
 #include <string.h>
 
+void ap_emit_turn(ap_emit *e, uint32_t stage)
+{
+    e->stage = stage;
+    e->p = e->program->stages.at[stage];
+}
+
+const char *ap_emit_prefix(const ap_emit *e)
+{
+    if (e->program->stages.len == 1)
+        return "";
+    return ap_name_str(e->ctx, ap_name_format(e->ctx, "stage%" PRIu32 "_", e->stage));
+}
+
+void ap_emit_list(ap_text *t, int n, const int64_t *x)
+{
+    ap_text_add(t, "{");
+    for (int i = 0; i < n; i++)
+        ap_text_addf(t, "%s%" PRId64, i ? ", " : "", x[i]);
+    ap_text_add(t, n ? "}" : "0}");
+}
+
 void ap_emit_comment(ap_text *t, const char *s, bool lines)
 {
     for (; *s; s++) {

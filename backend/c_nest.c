@@ -224,15 +224,33 @@ static bool has_start(const nest *w, const ap_sop *s)
     return s->imm.i >= 0 && (uint64_t)s->imm.i < w->k->nints;
 }
 
+/* Walks the calls of the kernel in all stages. */
+typedef struct calls {
+    const ap_emit *e;
+    ap_name kernel;
+    uint32_t stage, next;
+    const ap_local *p; /* of `in` */
+    const ap_instr *in;
+} calls;
+
+static bool next_call(calls *c)
+{
+    for (; c->stage < c->e->program->stages.len; c->stage++, c->next = 0) {
+        c->p = c->e->program->stages.at[c->stage];
+        while (c->next < c->p->instrs.len) {
+            c->in = &c->p->instrs.at[c->next++];
+            if (c->in->kind == AP_INSTR_CALL && c->p->kernels.at[c->in->kernel].name == c->kernel)
+                return true;
+        }
+    }
+    return false;
+}
+
 static bool int_is_zero(const nest *w, uint32_t number)
 {
-    const ap_local *p = w->e->p;
-    for (uint32_t i = 0; i < p->instrs.len; i++) {
-        const ap_instr *in = &p->instrs.at[i];
-        if (in->kind != AP_INSTR_CALL || &p->kernels.at[in->kernel] != w->k)
-            continue;
-        const ap_affine *a = &in->ints[number].value;
-        for (int x = 0; x < p->naxes; x++)
+    for (calls c = {.e = w->e, .kernel = w->k->name}; next_call(&c);) {
+        const ap_affine *a = &c.in->ints[number].value;
+        for (int x = 0; x < c.p->naxes; x++)
             if (a->step[x] != 0)
                 return false;
         if (a->base != 0)
@@ -250,16 +268,13 @@ static bool holds_all(const nest *w, const ap_sop *s)
 /* Does some rank hold no row at all? */
 static bool may_hold_none(const nest *w, const ap_sop *s)
 {
-    const ap_local *p = w->e->p;
-    for (uint32_t i = 0; has_start(w, s) && i < p->instrs.len; i++) {
-        const ap_instr *in = &p->instrs.at[i];
-        if (in->kind != AP_INSTR_CALL || &p->kernels.at[in->kernel] != w->k)
-            continue;
-        for (int32_t r = 0; r < p->nranks; r++) {
+    for (calls c = {.e = w->e, .kernel = w->k->name}; has_start(w, s) && next_call(&c);) {
+        int32_t points = c.p->nranks * ap_local_microbatches(c.p);
+        for (int32_t r = 0; r < points; r++) {
             int32_t coordinate[AP_MAX_AXES] = {0};
-            for (int a = 0; a < p->naxes; a++)
-                coordinate[a] = r / p->axis_stride[a] % p->axis_size[a];
-            if (ap_int_at(&in->ints[s->imm.i], coordinate) >= s->limit)
+            for (int a = 0; a < c.p->naxes; a++)
+                coordinate[a] = r / c.p->axis_stride[a] % c.p->axis_size[a];
+            if (ap_int_at(&c.in->ints[s->imm.i], coordinate) >= s->limit)
                 return true;
         }
     }

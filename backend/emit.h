@@ -6,14 +6,27 @@
 
 typedef struct ap_emit {
     ap_ctx *ctx;
-    const ap_local *p;
+    const ap_program *program;
     const ap_backend_options *opt;
-    const char **weight; /* per parameter: its name in weights.safetensors */
-    bool *apart;         /* per kernel: in no call does a written operand overlap another one */
-    int64_t scratch_bytes;
+    uint32_t nkernels;
+    const ap_kernel **kernel; /* of all stages, one of each name, in order of first use */
+    uint32_t **kernel_of;     /* by stage and its kernel: which of these */
+    bool *apart;              /* per kernel: in no call does a written operand overlap another one */
+    uint32_t *first_param;    /* by stage, and one more: the parameters of all stages are numbered through */
+    const char **weight;      /* per parameter: its name in weights.safetensors */
+    /* the stage that is being written */
+    const ap_local *p;
+    uint32_t stage;
 } ap_emit;
 
+/* Turns to a stage: sets p and stage. */
+void ap_emit_turn(ap_emit *e, uint32_t stage);
+/* What the names of a stage's tables and functions begin with: "stage0_"; "" where there is just one stage. */
+const char *ap_emit_prefix(const ap_emit *e);
+
 /* ---- c_names.c ---- */
+/* {1, 2, 3}; C has no empty initialiser, so that an empty list is {0}. */
+void ap_emit_list(ap_text *t, int n, const int64_t *x);
 /* The text inside a comment: one line unless `lines`, with no end of comment in it. */
 void ap_emit_comment(ap_text *t, const char *s, bool lines);
 /* A C string literal, quotes included. */
@@ -73,9 +86,26 @@ bool ap_emit_conv_knows(const ap_kernel *k);
 /* const aprt_conv NAME_k_conv = { ... }; */
 void ap_emit_conv_table(const ap_emit *e, ap_text *t, const ap_kernel *k);
 
+/* ---- program.c: c_tables.c, c_run.c, c_pipe.c ---- */
+const char *ap_emit_exchange_name(ap_exchange_kind k);
+/* {"name", type, rank, {dimensions}} */
+void ap_emit_port(const ap_emit *e, ap_text *t, const ap_port *port, const char *name);
+/* Parameters, groups, exchanges, instructions, boxes of outputs of the stage; how many boxes. */
+ap_status ap_emit_tables(const ap_emit *e, ap_text *t, uint32_t *out_written);
+/* What a device does for one microbatch, and once when it is opened. */
+void ap_emit_macros(ap_text *t);
+void ap_emit_run(const ap_emit *e, ap_text *t);
+void ap_emit_prepare(const ap_emit *e, ap_text *t);
+uint32_t ap_emit_conv_slots(const ap_emit *e);
+/* The instruction list of a stage as a function; channels and their pieces, if any. */
+void ap_emit_list_function(const ap_emit *e, ap_text *t);
+void ap_emit_channels(const ap_emit *e, ap_text *t);
+/* Which of the program's ports, or of the channels, those of the stage are. */
+void ap_emit_port_numbers(const ap_emit *e, ap_text *t);
+
 /* ---- the other files ---- */
-ap_status ap_emit_header(const ap_emit *e);
-ap_status ap_emit_program(const ap_emit *e);
+ap_status ap_emit_header(ap_emit *e);
+ap_status ap_emit_program(ap_emit *e);
 ap_status ap_emit_main(const ap_emit *e);
 ap_status ap_emit_build_files(const ap_emit *e);
 /* Sets e->weight and writes weights.safetensors, and the other files of the form wanted. */

@@ -6,8 +6,11 @@
  * reference: weights.json says where the model keeps each tensor; weights.safetensors holds those that lie in no file
  * as they are: repeated numbers, what was computed, typed fields.
  *
- * sliced: weights.R.safetensors holds what rank R needs and nothing else: of parameter I its box, which begins at
- * element E of the logical tensor, row-major, as a tensor of one dimension `param/N@I+E`. */
+ * sliced: weights.R.safetensors holds what rank R needs and nothing else: of parameter I of its stage its box, which
+ * begins at element E of the logical tensor, row-major, as a tensor of one dimension `param/N@I+E`.
+ *
+ * Parameters of all stages are numbered through (first_param in emit.h). A tensor that several stages have is written
+ * once. */
 #include "backend/safetensors.h"
 #include "ir/base/file.h"
 
@@ -15,10 +18,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The parameter of that number, and whose it is. */
+static const ap_local_param *param_at(const ap_emit *e, uint32_t i, const ap_local **out_stage)
+{
+    uint32_t s = 0;
+    while (i >= e->first_param[s + 1])
+        s++;
+    if (out_stage)
+        *out_stage = e->program->stages.at[s];
+    return &e->program->stages.at[s]->params.at[i - e->first_param[s]];
+}
+
+static uint32_t count_params(const ap_emit *e)
+{
+    return e->first_param[e->program->stages.len];
+}
+
 static bool same_data(const ap_data *a, const ap_data *b)
 {
-    return a->kind == b->kind && a->dtype == b->dtype && a->bytes == b->bytes && a->file == b->file &&
-           a->offset == b->offset && a->size == b->size;
+    bool inside = a->kind == AP_DATA_INLINE || a->kind == AP_DATA_SPLAT;
+    return a->kind == b->kind && a->dtype == b->dtype && a->file == b->file && a->offset == b->offset &&
+           a->size == b->size && (a->bytes == b->bytes || (inside && !memcmp(a->bytes, b->bytes, (size_t)a->size)));
 }
 
 static bool same_port(const ap_port *a, const ap_port *b)
@@ -31,15 +51,15 @@ static bool same_port(const ap_port *a, const ap_port *b)
  * are told apart by a number. */
 static void name_tensors(ap_emit *e, uint32_t *same)
 {
-    const ap_local *p = e->p;
+    uint32_t n = count_params(e);
     ap_name most = 0;
-    for (uint32_t i = 0; i < p->params.len; i++)
-        most = p->params.at[i].port.name > most ? p->params.at[i].port.name : most;
+    for (uint32_t i = 0; i < n; i++)
+        most = param_at(e, i, NULL)->port.name > most ? param_at(e, i, NULL)->port.name : most;
     uint32_t *first = AP_NEW_ARRAY(&e->ctx->scratch, uint32_t, (size_t)most + 1); /* by name: 1 + a parameter, or 0 */
-    uint32_t *next = AP_NEW_ARRAY(&e->ctx->scratch, uint32_t, p->params.len);     /* 1 + the next of its name */
-    e->weight = AP_NEW_ARRAY(&e->ctx->scratch, const char *, p->params.len);
-    for (uint32_t i = 0; i < p->params.len; i++) {
-        const ap_local_param *q = &p->params.at[i];
+    uint32_t *next = AP_NEW_ARRAY(&e->ctx->scratch, uint32_t, n);                 /* 1 + the next of its name */
+    e->weight = AP_NEW_ARRAY(&e->ctx->scratch, const char *, n);
+    for (uint32_t i = 0; i < n; i++) {
+        const ap_local_param *q = param_at(e, i, NULL);
         uint32_t clashes = 0, *link = &first[q->port.name];
         ap_text t;
         same[i] = i;
@@ -47,7 +67,8 @@ static void name_tensors(ap_emit *e, uint32_t *same)
             uint32_t j = *link - 1;
             if (same[i] != i)
                 continue;
-            if (same_port(&p->params.at[j].port, &q->port) && same_data(&p->params.at[j].data, &q->data))
+            const ap_local_param *o = param_at(e, j, NULL);
+            if (same_port(&o->port, &q->port) && same_data(&o->data, &q->data))
                 same[i] = same[j];
             else if (same[j] == j)
                 clashes++;
@@ -82,13 +103,15 @@ static bool write_splat(FILE *f, const void *element, size_t size, int64_t count
 }
 
 /* All bytes of the logical tensor; of a splat one element. */
-static ap_status tensor_bytes(const ap_emit *e, const ap_local_param *q, const char **out)
+static ap_status tensor_bytes(const ap_emit *e, uint32_t param, const char **out)
 {
+    const ap_local *p;
+    const ap_local_param *q = param_at(e, param, &p);
     int64_t bytes = ap_dtype_bytes(q->port.dtype);
     const void *at;
     for (int d = 0; d < q->port.rank; d++)
         bytes = ap_sat_mul(bytes, q->port.dim[d]);
-    AP_TRY(ap_data_bytes(e->p->m, &q->data, q->loc, &at));
+    AP_TRY(ap_data_bytes(p->m, &q->data, q->loc, &at));
     if (q->data.kind != AP_DATA_SPLAT && q->data.size != (uint64_t)bytes)
         return ap_fail(e->ctx, AP_ERR_MODEL, q->loc, "parameter \"%s\" has %" PRIu64 " bytes, its shape %" PRId64,
                        ap_name_str(e->ctx, q->port.name), q->data.size, bytes);
@@ -98,7 +121,7 @@ static ap_status tensor_bytes(const ap_emit *e, const ap_local_param *q, const c
 
 static ap_status write_tensor(const ap_emit *e, FILE *f, const ap_st_tensor *t, const void *user, bool *out_good)
 {
-    const ap_local_param *q = &e->p->params.at[t->param];
+    const ap_local_param *q = param_at(e, t->param, NULL);
     size_t size = (size_t)ap_dtype_bytes(t->dtype);
     int64_t count = ap_st_count(t);
     const char *bytes;
@@ -106,7 +129,7 @@ static ap_status write_tensor(const ap_emit *e, FILE *f, const ap_st_tensor *t, 
     *out_good = true;
     if (count == 0)
         return AP_OK;
-    AP_TRY(tensor_bytes(e, q, &bytes));
+    AP_TRY(tensor_bytes(e, t->param, &bytes));
     if (q->data.kind == AP_DATA_SPLAT) {
         *out_good = write_splat(f, bytes, size, count);
         return AP_OK;
@@ -121,8 +144,8 @@ static ap_status write_tensor(const ap_emit *e, FILE *f, const ap_st_tensor *t, 
 static uint32_t list_tensors(const ap_emit *e, const uint32_t *same, const bool *wanted, ap_st_tensor *out)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < e->p->params.len; i++) {
-        const ap_port *port = &e->p->params.at[i].port;
+    for (uint32_t i = 0; i < count_params(e); i++) {
+        const ap_port *port = &param_at(e, i, NULL)->port;
         if (same[i] != i || (wanted && !wanted[i]))
             continue;
         out[n] = (ap_st_tensor){.name = e->weight[i], .dtype = port->dtype, .rank = port->rank, .param = i};
@@ -136,11 +159,12 @@ static uint32_t list_tensors(const ap_emit *e, const uint32_t *same, const bool 
 /* One member of weights.json. The file must have at least the bytes that are referred to. */
 static ap_status print_reference(const ap_emit *e, ap_text *t, uint32_t i)
 {
-    const ap_local_param *q = &e->p->params.at[i];
+    const ap_local *p;
+    const ap_local_param *q = param_at(e, i, &p);
     const char *bytes, *path;
     uint64_t file_size;
-    AP_TRY(tensor_bytes(e, q, &bytes));
-    AP_TRY(ap_data_where(e->p->m, &q->data, &path, &file_size));
+    AP_TRY(tensor_bytes(e, i, &bytes));
+    AP_TRY(ap_data_where(p->m, &q->data, &path, &file_size));
     char *absolute = realpath(path, NULL);
     ap_text_add(t, "    ");
     ap_json_string(t, e->weight[i]);
@@ -157,14 +181,14 @@ static ap_status print_reference(const ap_emit *e, ap_text *t, uint32_t i)
 
 static ap_status write_references(const ap_emit *e, const uint32_t *same)
 {
-    uint32_t n = e->p->params.len, some = 0;
+    uint32_t n = count_params(e), some = 0;
     ap_st_tensor *tensor = AP_NEW_ARRAY(&e->ctx->scratch, ap_st_tensor, n);
     bool *inside = AP_NEW_ARRAY(&e->ctx->scratch, bool, n);
     ap_text t;
     ap_text_init(&t, &e->ctx->scratch);
     ap_text_add(&t, "{\n  \"format\": \"autopar-reference\",\n  \"tensors\": {");
     for (uint32_t i = 0; i < n; i++) {
-        inside[i] = e->p->params.at[i].data.kind != AP_DATA_FILE;
+        inside[i] = param_at(e, i, NULL)->data.kind != AP_DATA_FILE;
         if (same[i] != i || inside[i])
             continue;
         ap_text_add(&t, some++ ? ",\n" : "\n");
@@ -207,14 +231,14 @@ static bool write_box(FILE *f, const ap_local_param *q, const int64_t *extent, i
 static ap_status write_slice(const ap_emit *e, FILE *f, const ap_st_tensor *t, const void *user, bool *out_good)
 {
     const slice_job *job = user;
-    const ap_local_param *q = &e->p->params.at[t->param];
+    const ap_local_param *q = param_at(e, t->param, NULL);
     size_t size = (size_t)ap_dtype_bytes(t->dtype);
     int64_t extent[AP_MAX_FACTORS];
     const char *bytes;
     *out_good = true;
     if (t->dim[0] == 0)
         return AP_OK;
-    AP_TRY(tensor_bytes(e, q, &bytes));
+    AP_TRY(tensor_bytes(e, t->param, &bytes));
     if (q->data.kind == AP_DATA_SPLAT) {
         *out_good = write_splat(f, bytes, size, t->dim[0]);
         return AP_OK;
@@ -226,45 +250,52 @@ static ap_status write_slice(const ap_emit *e, FILE *f, const ap_st_tensor *t, c
     return AP_OK;
 }
 
-static ap_status write_rank(const ap_emit *e, int32_t rank, ap_st_tensor *tensor)
+/* The parameters of a rank's stage, as its table has them. */
+static ap_status write_rank(const ap_emit *e, uint32_t stage, int32_t place, ap_st_tensor *tensor)
 {
-    const ap_local *p = e->p;
+    const ap_local *p = e->program->stages.at[stage];
     int32_t coords[AP_MAX_AXES] = {0};
     for (int a = 0; a < p->naxes; a++)
-        coords[a] = rank / p->axis_stride[a] % p->axis_size[a];
+        coords[a] = place / p->axis_stride[a] % p->axis_size[a];
     for (uint32_t i = 0; i < p->params.len; i++) {
         const ap_local_param *q = &p->params.at[i];
+        const char *weight = e->weight[e->first_param[stage] + i];
         int64_t extent[AP_MAX_FACTORS], count = 1;
         slice_extents(q, coords, extent);
         for (int d = 0; d < q->nfactors; d++)
             count = ap_sat_mul(count, extent[d]);
         tensor[i] = (ap_st_tensor){
-            .name = ap_name_str(
-                e->ctx, ap_name_format(e->ctx, "%s@%u+%" PRId64, e->weight[i], i, ap_affine_at(&q->offset, coords))),
+            .name = ap_name_str(e->ctx,
+                                ap_name_format(e->ctx, "%s@%u+%" PRId64, weight, i, ap_affine_at(&q->offset, coords))),
             .dtype = q->port.dtype,
             .rank = 1,
             .dim = {count},
-            .param = i,
+            .param = e->first_param[stage] + i,
         };
     }
     slice_job job = {coords};
-    const char *file = ap_name_str(e->ctx, ap_name_format(e->ctx, "weights.%d.safetensors", rank));
+    const char *file = ap_name_str(e->ctx, ap_name_format(e->ctx, "weights.%d.safetensors", p->first_rank + place));
     return ap_safetensors_write(e, file, "", p->params.len, tensor, write_slice, &job);
 }
 
 static ap_status write_slices(const ap_emit *e)
 {
-    ap_st_tensor *tensor = AP_NEW_ARRAY(&e->ctx->scratch, ap_st_tensor, e->p->params.len);
-    for (int32_t r = 0; r < e->p->nranks; r++)
-        AP_TRY(write_rank(e, r, tensor));
-    const char *metadata = ap_name_str(e->ctx, ap_name_format(e->ctx, ",\"devices\":\"%d\"", e->p->nranks));
+    ap_st_tensor *tensor = AP_NEW_ARRAY(&e->ctx->scratch, ap_st_tensor, count_params(e));
+    for (uint32_t s = 0; s < e->program->stages.len; s++)
+        for (int32_t r = 0; r < e->program->stages.at[s]->nranks; r++)
+            AP_TRY(write_rank(e, s, r, tensor));
+    const char *metadata = ap_name_str(e->ctx, ap_name_format(e->ctx, ",\"devices\":\"%d\"", e->program->nranks));
     return ap_safetensors_write(e, "weights.safetensors", metadata, 0, tensor, write_slice, NULL);
 }
 
 ap_status ap_emit_weights(ap_emit *e)
 {
-    uint32_t *same = AP_NEW_ARRAY(&e->ctx->scratch, uint32_t, e->p->params.len);
-    ap_st_tensor *tensor = AP_NEW_ARRAY(&e->ctx->scratch, ap_st_tensor, e->p->params.len);
+    uint32_t nstages = e->program->stages.len;
+    e->first_param = AP_NEW_ARRAY(&e->ctx->scratch, uint32_t, (size_t)nstages + 1);
+    for (uint32_t s = 0; s < nstages; s++)
+        e->first_param[s + 1] = e->first_param[s] + e->program->stages.at[s]->params.len;
+    uint32_t *same = AP_NEW_ARRAY(&e->ctx->scratch, uint32_t, count_params(e));
+    ap_st_tensor *tensor = AP_NEW_ARRAY(&e->ctx->scratch, ap_st_tensor, count_params(e));
     name_tensors(e, same);
     switch (e->opt->weights) {
     case AP_WEIGHTS_REFERENCE:

@@ -91,7 +91,8 @@ ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir)
         ctx, ap_name_format(ctx, "Made by autopar %s from %s.", AP_VERSION, slash ? slash + 1 : job->opt->subject));
     ap_backend_options options = {.dir = dir, .name = name, .header = header};
     AP_TRY(weights_form(ctx, job->opt, &options.weights));
-    AP_TRY(ap_backend_c_emit(ctx, local, &options));
+    ap_program *program = ap_program_of_local(local);
+    AP_TRY(ap_backend_c_emit(ctx, program, &options));
     if (!job->opt->quiet)
         note_cluster(job);
     if (job->opt->emit_only)
@@ -100,7 +101,7 @@ ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir)
                               &(ap_backend_toolchain){.include_dir = include,
                                                       .lib_dir = lib,
                                                       .march = job->opt->march,
-                                                      .convolutions = ap_backend_has_conv(local)});
+                                                      .convolutions = ap_backend_has_conv(program)});
 }
 
 static void print_result(const ap_job *job, const char *dir)

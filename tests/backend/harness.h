@@ -88,7 +88,7 @@ static inline void build_files(built *b, const char *name)
     snprintf(lib, sizeof lib, "%s/../lib", b->bin);
     ap_backend_options options = {.dir = b->dir, .name = name, .header = "a test"};
     ap_backend_toolchain tools = {.include_dir = include, .lib_dir = lib};
-    check(b->ctx, ap_backend_c_emit(b->ctx, b->p, &options));
+    check(b->ctx, ap_backend_c_emit(b->ctx, ap_program_of_local(b->p), &options));
     check(b->ctx, ap_backend_c_build(b->ctx, b->dir, name, &tools));
 }
 

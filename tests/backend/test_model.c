@@ -260,7 +260,7 @@ static void bad_names_are_refused(void **state)
 {
     (void)state;
     ap_ctx *ctx = ap_ctx_create();
-    ap_local *p = parse_local(ctx, program);
+    ap_program *p = ap_program_of_local(parse_local(ctx, program));
     ap_backend_options options = {.dir = "/tmp", .name = "a-b", .header = ""};
     assert_int_equal(ap_backend_c_emit(ctx, p, &options), AP_ERR_USAGE);
     options.name = "1a";
