@@ -211,23 +211,37 @@ static int64_t best_start(const ap_stages_dp *d, uint32_t *out_choice, uint32_t 
     return best;
 }
 
+int64_t ap_stages_dp_least(const ap_stages_dp *d)
+{
+    uint32_t c, in;
+    return best_start(d, &c, &in);
+}
+
+/* Can stage `level` start before layer `first`? As many layers as stages at least are before it, and, when their
+ * number is given, from it on. */
+static bool may_start(const ap_stages_dp *d, uint32_t level, uint32_t first)
+{
+    const ap_stages_problem *p = d->p;
+    if (level == 0 && (d->levels > 1 || d->exact_levels))
+        return first == 0;
+    return first >= level && (!d->exact_levels || first + p->nstages <= p->nlayers + level);
+}
+
 int64_t ap_stages_dp_run(ap_stages_dp *d, int64_t most)
 {
-    uint32_t L = d->p->nlayers, c, in;
+    uint32_t L = d->p->nlayers;
     clear(d);
     for (uint32_t s = d->levels; s-- > 0;) {
         uint32_t next = ap_stages_next_level(d, s);
         run_end(d, s);
         for (uint32_t k = L; k-- > 0;) {
-            /* stage s > 0 starts at layer s or later, stage 0 at layer 0 */
-            if (k + 1 < L && k >= s && next != AP_NONE)
+            if (k + 1 < L && next != AP_NONE && may_start(d, next, k + 1))
                 run_rest(d, s, next, k + 1, most);
-            bool may = d->levels == 1 ? !d->exact_levels || k == 0 : s == 0 ? k == 0 : k >= s;
-            for (uint32_t choice = 0; may && choice < d->p->nchoices; choice++)
+            for (uint32_t choice = 0; may_start(d, s, k) && choice < d->p->nchoices; choice++)
                 run_start(d, s, k, choice, most);
         }
     }
-    return best_start(d, &c, &in);
+    return ap_stages_dp_least(d);
 }
 
 /* One stage that starts as its pick says with `u` in use: its end and out label; the longest that is best. */

@@ -110,6 +110,7 @@ ap_status ap_stages_dp_make(ap_ctx *ctx, ap_arena *arena, const ap_stages_proble
                             ap_stages_family family, bool idle, ap_stages_dp *out);
 /* The least sum of t and c over all plans where none of them exceeds `most`; AP_STAGES_INF: there is none. */
 int64_t ap_stages_dp_run(ap_stages_dp *d, int64_t most);
+int64_t ap_stages_dp_least(const ap_stages_dp *d); /* what the last run found */
 /* After a run that found one: its stages (nlayers of them at most) with times and transfers; in the packed family
  * without devices. host: scratch, per group. */
 uint32_t ap_stages_dp_path(const ap_stages_dp *d, int64_t most, ap_stages_host *host, ap_stages_pick *out);

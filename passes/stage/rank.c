@@ -1,7 +1,7 @@
 /* The next best plans: a depth-first search over cuts and choices (labels are kept as vectors), bounded by what the
- * DP knows of the rest: its least sum and, from a second run, its least bottleneck. A plan with a total below `limit`
- * has no time above (limit - least sum) / (B - 1), so one run of the DP with that bound serves a whole search; the
- * limit grows until there are enough plans. */
+ * DP knows of the rest: its least sum without times above some value, and its least bottleneck. Plans are looked for
+ * in slices of bottlenecks, so that both belong to much the same plan, and below a limit that grows until there are
+ * enough of them. */
 #include "passes/stage/dp.h"
 
 #include <stdlib.h>
@@ -209,19 +209,34 @@ static void make_nodes(ranking *r)
     r->path = AP_NEW_ARRAY(r->arena, ap_stages_pick, p->nlayers);
 }
 
-/* All plans shorter than `limit`; false: out of work. */
-static bool rank_below(ranking *r, int64_t sum, __int128 limit)
+/* All plans shorter than `limit`, in slices of bottlenecks from above; false: out of work. sum: the least of all. */
+static bool rank_below(ranking *r, int64_t sum, __int128 limit, int64_t width)
 {
-    const ap_stages_problem *p = r->d->p;
+    int64_t waits = r->d->p->microbatches - 1, least = ap_stages_dp_least(r->bottlenecks), most = AP_STAGES_LONGEST;
     r->limit = limit;
-    __int128 most = AP_STAGES_LONGEST, room = limit_now(r) - 1 - sum;
-    if (p->microbatches > 1 && room / (p->microbatches - 1) < most)
-        most = room / (p->microbatches - 1);
-    if (most < 0)
-        return true;
-    r->most = (int64_t)most;
-    ap_stages_dp_run(r->d, r->most);
-    visit(r, 0);
+    while (most >= least && r->work > 0) {
+        __int128 room = limit_now(r) - 1 - sum;
+        if (room < 0)
+            break;
+        if (waits > 0 && room / waits < most) { /* as in search.c */
+            most = (int64_t)(room / waits);
+            sum = ap_stages_dp_run(r->d, most);
+            if (sum >= AP_STAGES_INF)
+                break;
+            continue;
+        }
+        if (most == AP_STAGES_LONGEST)
+            ap_stages_dp_run(r->d, most);
+        r->most = most;
+        int64_t lower = waits > 0 && most > width ? most - width : -1;
+        r->node[0].bottleneck = lower + 1;
+        visit(r, 0);
+        most = lower;
+        if (most >= least)
+            sum = ap_stages_dp_run(r->d, most);
+        if (sum >= AP_STAGES_INF)
+            break;
+    }
     return r->work > 0;
 }
 
@@ -237,7 +252,10 @@ bool ap_stages_rank(ap_stages_dp *d, ap_stages_pool *pool, int64_t sum, uint64_t
     __int128 best = pool->n > 0 ? pool->plan[0].total : INT64_MAX - 1;
     for (uint32_t part = 64; !done; part /= 4) {
         __int128 limit = part > 0 ? best + best / part + 1 : INT64_MAX;
-        if (!rank_below(&r, sum, limit))
+        /* a slice is worth a small part of what is looked for */
+        __int128 width =
+            part > 0 ? (best / 256 + best / part / 8) / ap_max_i64(d->p->microbatches - 1, 1) + 1 : INT64_MAX;
+        if (!rank_below(&r, sum, limit, (int64_t)width))
             break;
         done = part == 0 || ap_stages_pool_cutoff(pool) <= limit;
     }
