@@ -1,7 +1,8 @@
-/* dump: a plan as text, JSON or a graph, or the program in one of its states as IR. */
+/* dump: a plan as text, JSON, a graph or a trace of how it runs, or the program in one of its states as IR. */
 #include "driver/commands.h"
 
 #include "driver/plan_file.h"
+#include "driver/prediction.h"
 #include "ir/base/file.h"
 #include "ir/text_form.h"
 #include "passes/plan.h"
@@ -51,6 +52,18 @@ static ap_status print_lowered(ap_ctx *ctx, ap_module *m, const ap_cluster *c, c
     return AP_OK;
 }
 
+/* How the program runs, as the simulator says. */
+static ap_status dump_trace(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const char *name)
+{
+    ap_prediction p;
+    AP_TRY(ap_prediction_make(ctx, ap_pipeline_of_module(m, ap_name_make(ctx, name)), c, name, &p));
+    ap_text t;
+    ap_text_init(&t, &ctx->arena);
+    ap_prediction_trace(&p, &t);
+    fputs(ap_text_str(&t), stdout);
+    return AP_OK;
+}
+
 static ap_status dump_plan(ap_ctx *ctx, const ap_options *opt, const char *format)
 {
     ap_plan_file f;
@@ -74,6 +87,8 @@ static ap_status dump_plan(ap_ctx *ctx, const ap_options *opt, const char *forma
         return print_lowered(ctx, f.m, &f.cluster, "model", state);
     if (strcmp(format, "dot") == 0)
         return ap_dump_dot(ctx, f.m, &f.cluster, f.model, opt->verbose > 0);
+    if (strcmp(format, "trace") == 0)
+        return dump_trace(ctx, f.m, &f.cluster, "model");
     const char *text;
     AP_TRY(ap_plan_report(ctx, f.m, &f.cluster, &f.result, f.model, f.digest, &text));
     fputs(text, stdout);
@@ -102,6 +117,8 @@ static ap_status dump_model(ap_ctx *ctx, const ap_options *opt, const char *form
     const char *slash = strrchr(opt->subject, '/');
     if (strcmp(format, "dot") == 0)
         return ap_dump_dot(ctx, job->m, &job->planning.cluster, slash ? slash + 1 : opt->subject, opt->verbose > 0);
+    if (strcmp(format, "trace") == 0)
+        return dump_trace(ctx, job->m, &job->planning.cluster, "model");
     AP_TRY(ap_plan_report(ctx, job->m, &job->planning.cluster, &job->result, slash ? slash + 1 : opt->subject,
                           job->digest, &text));
     fputs(text, stdout);
@@ -115,8 +132,8 @@ ap_status ap_cmd_dump(ap_ctx *ctx, const ap_options *opt)
     bool plan = (end && strcmp(end, ".json") == 0) || (stat(opt->subject, &st) == 0 && S_ISDIR(st.st_mode));
     const char *format = opt->format ? opt->format : opt->json ? "json" : plan ? "text" : "ir";
     if (strcmp(format, "text") != 0 && strcmp(format, "json") != 0 && strcmp(format, "ir") != 0 &&
-        strcmp(format, "dot") != 0)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--format: text, json, ir or dot, not '%s'", format);
+        strcmp(format, "dot") != 0 && strcmp(format, "trace") != 0)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--format: text, json, ir, dot or trace, not '%s'", format);
     if (opt->state && strcmp(format, "ir") != 0)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--state belongs to --format ir");
     if (plan) {

@@ -10,6 +10,7 @@ typedef enum ap_command {
     AP_CMD_RUN,
     AP_CMD_CHECK,
     AP_CMD_DUMP,
+    AP_CMD_SIMULATE,
     AP_CMD_SOLVE,
     AP_CMD_INFO,
     AP_CMD_OPS,
@@ -34,7 +35,7 @@ typedef struct ap_options {
     const char *data, *rtol, *atol;
     const char *format, *state, *tables;
     ap_option_list input;
-    const char *output_dir, *repeat, *trace;
+    const char *output_dir, *repeat, *trace, *launcher, *hosts;
     bool emit_only, force, json, quiet, profile, check_passes, help, version;
     int verbose;
 } ap_options;

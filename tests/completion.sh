@@ -34,7 +34,7 @@ refuse dump comp
 expect --devices plan --dev
 refuse --rtol plan --
 expect --rtol check --
-expect "text json ir dot" dump --format ""
+expect "text json ir dot trace" dump --format ""
 expect dot dump --format = d
 expect "text md" ops --format ""
 expect force plan model.onnx --split ""
