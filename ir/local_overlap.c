@@ -135,16 +135,20 @@ static int64_t turns_of(int64_t extent, uint32_t turns, const int64_t *ints)
 static void nest_pattern(const ap_kernel *k, const int64_t *ints, uint32_t operand, int64_t size, pattern *p)
 {
     const ap_nest *n = &k->nest;
-    int loops = n->nouter;
-    for (uint32_t i = 0; i < n->nsops; i++)
-        if (touches(&n->sop[i], operand) && n->inner[n->sop[i].section])
+    int loops = n->nouter, touching = 0;
+    for (uint32_t i = 0; i < n->nsops; i++) {
+        if (!touches(&n->sop[i], operand))
+            continue;
+        touching++;
+        if (n->inner[n->sop[i].section])
             loops = n->nouter + n->ninner;
+    }
     for (int l = 0; l < loops; l++)
         add_loop(p, turns_of(n->extent[l], n->turns[l], ints), k->operand[operand].stride[l], size);
     for (uint32_t i = 0; i < n->nsops; i++) {
         const ap_sop *s = &n->sop[i];
         if (moves(s, operand))
-            add_loop(p, s->extent > 1 ? s->extent : 1, s->stride, size);
+            add_loop(p, ap_max_i64(ap_local_lookup_rows(s, ints), touching > 1), s->stride, size);
     }
 }
 

@@ -120,6 +120,8 @@ const char *ap_local_kernel_fault(const ap_kernel *k, uint32_t *out_sop);
 /* For kernels without fault, on a rank where its ints have these values (NULL: the most that any rank can do). False
  * when it overflows. */
 bool ap_local_kernel_reach(const ap_kernel *k, const int64_t *ints, uint32_t operand, ap_reach *out);
+/* Rows of its table that a lookup can find on the rank; none where this is not positive. */
+int64_t ap_local_lookup_rows(const ap_sop *s, const int64_t *ints);
 /* Whether no loop has more turns than its extent, or fewer than none. */
 bool ap_local_turns_fit(const ap_kernel *k, const int64_t *ints);
 const char *ap_local_pool_fault(const ap_kernel *k);

@@ -31,8 +31,7 @@ static int64_t turns_of(int64_t extent, uint32_t turns, const int64_t *ints)
     return turns && ints ? ints[turns - 1] : extent;
 }
 
-/* Rows of its table that a lookup can find on the rank. */
-static int64_t gather_rows(const ap_sop *s, const int64_t *ints)
+int64_t ap_local_lookup_rows(const ap_sop *s, const int64_t *ints)
 {
     int64_t left;
     if (!ints || !ap_add_i64(s->limit, ints[s->imm.i] == INT64_MIN ? INT64_MAX : -ints[s->imm.i], &left))
@@ -54,7 +53,7 @@ static bool nest_reach(const ap_kernel *k, const int64_t *ints, uint32_t operand
         for (int l = 0; l < loops; l++)
             if (!ap_reach_loop(&r, turns_of(n->extent[l], n->turns[l], ints), stride[l]))
                 return false;
-        if (gather && !ap_reach_loop(&r, gather_rows(s, ints), s->stride))
+        if (gather && !ap_reach_loop(&r, ap_local_lookup_rows(s, ints), s->stride))
             return false;
         join(out, &r);
     }

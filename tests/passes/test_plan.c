@@ -1,5 +1,6 @@
 /* Planning: formulas by hand; the problem against an evaluator that knows nothing of it; the optimum against
  * brute force; the numbers before and after. */
+#include "tests/passes/draw_choice.h"
 #include "tests/passes/random_module.h"
 
 #include "ir/op.h"
@@ -130,25 +131,6 @@ static void check_choice(ap_ctx *ctx, const char *text, const ap_plan_options *o
     assert_ok(ctx, ap_explicit_run(ctx, m, &opt->cluster));
     assert_verifies(ctx, m);
     assert_same(m->funcs.at[0].nresults, expected, outputs_of(ctx, m, in), 1e-6);
-}
-
-/* Draws choices; each variable avoids what is forbidden with those before it where it can. */
-static bool draw_choice(const ap_problem *p, uint64_t *state, uint32_t *choice, int64_t *cost, int64_t *peak)
-{
-    for (uint32_t v = 0; v < p->nnodes; v++) {
-        for (int attempt = 0; attempt < 40; attempt++) {
-            choice[v] = draw(state, p->nstrategies[v]);
-            bool ok = true;
-            for (uint32_t e = 0; e < p->nedges && ok; e++) {
-                const ap_problem_edge *g = &p->edge[e];
-                if ((g->u == v && g->v <= v) || (g->v == v && g->u <= v))
-                    ok = g->cost[choice[g->u] * p->nstrategies[g->v] + choice[g->v]] != AP_FORBIDDEN;
-            }
-            if (ok)
-                break;
-        }
-    }
-    return ap_problem_evaluate(p, choice, cost, peak);
 }
 
 /* Now and then a value is pinned, which may make its producer's result a slice of what it makes. */
