@@ -120,6 +120,8 @@ typedef struct ap_plan_reduced {
 } ap_plan_reduced;
 /* False when memory may bind: the whole problem must be solved. */
 bool ap_planning_reduce(ap_planning *p, ap_plan_reduced *out);
+/* Whatever the memory; variables with a flag in `stays` stay. */
+void ap_planning_reduce_but(ap_planning *p, const bool *stays, ap_plan_reduced *out);
 void ap_planning_expand(const ap_planning *p, const ap_plan_reduced *r, const uint32_t *choice, uint32_t *out);
 
 /* All slots that a value kept like this is or fills; false when there are none. */

@@ -61,7 +61,7 @@ static uint32_t replicated_label(const ap_planning *p, const ap_plan_holder *h)
     return AP_NONE;
 }
 
-static void decide(const ap_planning *p, ap_plan_reduced *r)
+static void decide(const ap_planning *p, const bool *stays, ap_plan_reduced *r)
 {
     uint32_t n = p->problem.nnodes, *reads = AP_NEW_ARRAY(p->arena, uint32_t, n);
     for (uint32_t v = 0; v < n; v++)
@@ -76,7 +76,7 @@ static void decide(const ap_planning *p, ap_plan_reduced *r)
     }
     for (uint32_t i = 0; i < p->holders.len; i++) {
         const ap_plan_holder *h = &p->holders.at[i];
-        if (h->view || h->pinned || h->var == AP_NONE)
+        if (h->view || h->pinned || h->var == AP_NONE || (stays && stays[h->var]))
             continue;
         if (h->step == AP_NONE)
             r->fixed[h->var] = replicated_label(p, h);
@@ -172,18 +172,16 @@ static void number_variables(builder *b)
                                  .limit = INT64_MAX};
 }
 
-bool ap_planning_reduce(ap_planning *p, ap_plan_reduced *out)
+void ap_planning_reduce_but(ap_planning *p, const bool *stays, ap_plan_reduced *out)
 {
     uint32_t n = p->problem.nnodes;
-    if (!memory_is_loose(p))
-        return false;
     *out = (ap_plan_reduced){.fixed = AP_NEW_ARRAY(p->arena, uint32_t, n),
                              .made = AP_NEW_ARRAY(p->arena, uint32_t, n),
                              .read = AP_NEW_ARRAY(p->arena, uint32_t, n),
                              .number = AP_NEW_ARRAY(p->arena, uint32_t, n),
                              .goes = AP_NEW_ARRAY(p->arena, bool, n)};
     builder b = {.p = p, .r = out, .cost = AP_NEW_ARRAY(p->arena, int64_t *, n)};
-    decide(p, out);
+    decide(p, stays, out);
     for (uint32_t e = 0; e < p->edges.len; e++) {
         const ap_problem_edge *edge = &p->problem.edge[e];
         uint32_t v = p->holders.at[p->edges.at[e].holder].var;
@@ -195,6 +193,13 @@ bool ap_planning_reduce(ap_planning *p, ap_plan_reduced *out)
             join(&b, v);
     }
     number_variables(&b);
+}
+
+bool ap_planning_reduce(ap_planning *p, ap_plan_reduced *out)
+{
+    if (!memory_is_loose(p))
+        return false;
+    ap_planning_reduce_but(p, NULL, out);
     return true;
 }
 

@@ -24,7 +24,10 @@ typedef struct solver {
     ap_module *m;
     ap_planning p;
     ap_plan_options opt;
-    uint32_t in, out;               /* variables, AP_NONE */
+    ap_plan_reduced r;              /* p without what others decide; symbols and the two ends stay */
+    ap_problem q;                   /* r without strategies that cannot be taken, the ends' to those with labels */
+    uint32_t **pick;                /* per variable of r: strategies that q has */
+    uint32_t in, out;               /* variables of p, AP_NONE */
     const int64_t *in_bytes;        /* per strategy of `in` */
     uint32_t *in_label, *out_label; /* per strategy of the variable: label of the task, AP_NONE */
     int64_t **resident;             /* per variable: bytes per strategy, or NULL */
@@ -156,23 +159,82 @@ static bool find_scale(solver *s)
     return time <= MOST;
 }
 
+/* ---- the smaller problem ---- */
+
+static void list_picks(solver *s, uint32_t v, uint32_t reduced, uint32_t *out_n)
+{
+    uint32_t n = s->r.problem.nstrategies[reduced];
+    const uint32_t *label = v == s->in ? s->in_label : v == s->out ? s->out_label : NULL;
+    uint32_t *pick = AP_NEW_ARRAY(s->arena, uint32_t, n), kept = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (s->r.problem.cost[reduced][i] != AP_FORBIDDEN && (!label || label[i] != AP_NONE))
+            pick[kept++] = i;
+    s->pick[reduced] = pick;
+    *out_n = kept;
+}
+
+static const int64_t *pick_costs(const solver *s, const ap_problem_edge *e, const uint32_t *n)
+{
+    uint32_t columns = s->r.problem.nstrategies[e->v];
+    int64_t *cost = AP_NEW_ARRAY(s->arena, int64_t, (size_t)n[e->u] * n[e->v]);
+    for (uint32_t i = 0; i < n[e->u]; i++)
+        for (uint32_t j = 0; j < n[e->v]; j++)
+            cost[(size_t)i * n[e->v] + j] = e->cost[(size_t)s->pick[e->u][i] * columns + s->pick[e->v][j]];
+    return cost;
+}
+
+/* False when a variable has nothing left. */
+static bool reduce(solver *s)
+{
+    const ap_problem *p = &s->p.problem;
+    bool *stays = AP_NEW_ARRAY(s->arena, bool, p->nnodes);
+    for (uint32_t v = 0; v < p->nnodes; v++)
+        stays[v] = s->resident[v] || v == s->in || v == s->out;
+    ap_planning_reduce_but(&s->p, stays, &s->r);
+    const ap_problem *r = &s->r.problem;
+    uint32_t *n = AP_NEW_ARRAY(s->arena, uint32_t, r->nnodes);
+    bool any = true;
+    s->pick = AP_NEW_ARRAY(s->arena, uint32_t *, r->nnodes);
+    for (uint32_t v = 0; v < p->nnodes; v++) {
+        if (s->r.number[v] == AP_NONE)
+            continue;
+        list_picks(s, v, s->r.number[v], &n[s->r.number[v]]);
+        any = any && n[s->r.number[v]] > 0;
+    }
+    ap_problem_edge *edge = AP_NEW_ARRAY(s->arena, ap_problem_edge, r->nedges);
+    for (uint32_t e = 0; e < r->nedges && any; e++)
+        edge[e] = (ap_problem_edge){r->edge[e].u, r->edge[e].v, pick_costs(s, &r->edge[e], n)};
+    s->q = (ap_problem){.nnodes = r->nnodes, .nstrategies = n, .nedges = r->nedges, .edge = edge, .limit = INT64_MAX};
+    return any;
+}
+
+/* A choice of q as one of p. */
+static void expand(const solver *s, const uint32_t *small, uint32_t *reduced, uint32_t *choice)
+{
+    for (uint32_t v = 0; v < s->q.nnodes; v++)
+        reduced[v] = s->pick[v][small[v]];
+    ap_planning_expand(&s->p, &s->r, reduced, choice);
+}
+
 /* ---- costs of a price ---- */
 
-static int64_t **price_nodes(const solver *s, ap_arena *arena, int64_t price)
+static const int64_t *const *price_nodes(const solver *s, int64_t price)
 {
-    const ap_problem *q = &s->p.problem;
-    int64_t **cost = AP_NEW_ARRAY(arena, int64_t *, q->nnodes);
-    for (uint32_t v = 0; v < q->nnodes; v++) {
-        cost[v] = AP_NEW_ARRAY(arena, int64_t, q->nstrategies[v]);
-        for (uint32_t i = 0; i < q->nstrategies[v]; i++) {
-            int64_t bytes = s->resident[v] ? s->resident[v][i] : 0;
-            bool bad = q->cost[v][i] == AP_FORBIDDEN || (v == s->in && s->in_label[i] == AP_NONE) ||
-                       (v == s->out && s->out_label[i] == AP_NONE);
-            cost[v][i] = bad ? AP_FORBIDDEN
-                             : (q->cost[v][i] + priced(bytes, price)) * ((int64_t)1 << s->shift) + (bytes >> s->grain);
+    const int64_t **out = AP_NEW_ARRAY(s->arena, const int64_t *, s->q.nnodes);
+    for (uint32_t v = 0; v < s->p.problem.nnodes; v++) {
+        uint32_t k = s->r.number[v];
+        if (k == AP_NONE)
+            continue;
+        int64_t *cost = AP_NEW_ARRAY(s->arena, int64_t, s->q.nstrategies[k]);
+        out[k] = cost;
+        for (uint32_t i = 0; i < s->q.nstrategies[k]; i++) {
+            uint32_t x = s->pick[k][i];
+            int64_t bytes = s->resident[v] ? s->resident[v][x] : 0;
+            int64_t sum = s->r.problem.cost[k][x] + priced(bytes, price);
+            cost[i] = sum * ((int64_t)1 << s->shift) + (bytes >> s->grain);
         }
     }
-    return cost;
+    return out;
 }
 
 /* ---- what a choice takes ---- */
@@ -229,6 +291,11 @@ typedef struct entry {
     uint32_t i, j; /* strategies of the ends */
 } entry;
 
+static uint32_t label_of(const solver *s, uint32_t var, const uint32_t *label, uint32_t small)
+{
+    return var == AP_NONE ? 0 : label[s->pick[s->r.number[var]][small]];
+}
+
 /* Labels that several strategies have take the best of them, the first among equals. */
 static void gather_entries(const solver *s, const int64_t *total, uint32_t ni, uint32_t nj, entry *out)
 {
@@ -236,40 +303,43 @@ static void gather_entries(const solver *s, const int64_t *total, uint32_t ni, u
         out[k].value = AP_FORBIDDEN;
     for (uint32_t i = 0; i < ni; i++)
         for (uint32_t j = 0; j < nj; j++) {
-            uint32_t a = s->in == AP_NONE ? 0 : s->in_label[i], b = s->out == AP_NONE ? 0 : s->out_label[j];
+            uint32_t a = label_of(s, s->in, s->in_label, i), b = label_of(s, s->out, s->out_label, j);
             int64_t value = total[(size_t)i * nj + j];
-            if (a == AP_NONE || b == AP_NONE || value >= out[a * s->t->nout + b].value)
-                continue;
-            out[a * s->t->nout + b] = (entry){value, i, j};
+            if (value < out[a * s->t->nout + b].value)
+                out[a * s->t->nout + b] = (entry){value, i, j};
         }
 }
 
-static void fill_price(solver *s, ap_ends *e, uint32_t price)
+static uint32_t small_of(const solver *s, uint32_t var)
+{
+    return var == AP_NONE ? AP_NONE : s->r.number[var];
+}
+
+static bool fill_price(solver *s, ap_ends *e, uint32_t price)
 {
     ap_layer_task *t = s->t;
-    uint32_t size = t->nin * t->nout;
-    uint32_t ni = s->in == AP_NONE ? 1 : s->p.problem.nstrategies[s->in];
-    uint32_t nj = s->out == AP_NONE ? 1 : s->p.problem.nstrategies[s->out];
-    int64_t **cost = price_nodes(s, s->arena, t->price[price]);
+    uint32_t size = t->nin * t->nout, in = small_of(s, s->in), out = small_of(s, s->out);
+    uint32_t ni = in == AP_NONE ? 1 : s->q.nstrategies[in], nj = out == AP_NONE ? 1 : s->q.nstrategies[out];
     int64_t *total = AP_NEW_ARRAY(s->arena, int64_t, (size_t)ni * nj);
     entry *entries = AP_NEW_ARRAY(s->arena, entry, size);
+    uint32_t *small = AP_NEW_ARRAY(s->arena, uint32_t, s->q.nnodes);
+    uint32_t *reduced = AP_NEW_ARRAY(s->arena, uint32_t, s->q.nnodes);
     uint32_t *choice = AP_NEW_ARRAY(s->arena, uint32_t, s->p.problem.nnodes);
-    ap_ends_run(e, cost, total);
+    if (!ap_ends_run(e, price_nodes(s, t->price[price]), ENTRIES, total))
+        return false;
     gather_entries(s, total, ni, nj, entries);
     for (uint32_t k = 0; k < size; k++) {
         size_t at = (size_t)price * size + k;
         t->time[at] = AP_FORBIDDEN;
         if (entries[k].value == AP_FORBIDDEN)
             continue;
-        if (s->in != AP_NONE)
-            choice[s->in] = entries[k].i;
-        if (s->out != AP_NONE)
-            choice[s->out] = entries[k].j;
-        ap_ends_decode(e, choice);
+        ap_ends_decode(e, entries[k].i, entries[k].j, small);
+        expand(s, small, reduced, choice);
         t->time[at] = time_of(&s->p.problem, choice);
         t->resident[at] = resident_of(s, choice);
         t->peak[at] = peak_of(s, choice);
     }
+    return true;
 }
 
 static ap_status fill(solver *s)
@@ -279,12 +349,16 @@ static ap_status fill(solver *s)
     find_residents(s);
     if (!find_scale(s))
         return ap_fail(s->ctx, AP_ERR_MODEL, 0, "a layer takes more time than can be counted");
+    for (size_t i = 0; i < (size_t)s->t->nprices * s->t->nin * s->t->nout; i++)
+        s->t->time[i] = AP_FORBIDDEN;
+    if (!reduce(s))
+        return AP_OK;
     s->change = AP_NEW_ARRAY(s->arena, int64_t, (size_t)s->p.npoints + 1);
-    ap_ends *e = ap_ends_create(s->arena, &s->p.problem, (int64_t)1 << s->shift, s->in, s->out, ENTRIES);
-    if (!e)
-        return ap_fail(s->ctx, AP_ERR_BUG, 0, "a layer is too wide to be eliminated");
+    uint32_t in = small_of(s, s->in), out = small_of(s, s->out);
+    ap_ends *e = ap_ends_create(s->arena, &s->q, (int64_t)1 << s->shift, in, out);
     for (uint32_t i = 0; i < s->t->nprices; i++)
-        fill_price(s, e, i);
+        if (!fill_price(s, e, i))
+            return ap_fail(s->ctx, AP_ERR_BUG, 0, "a layer is too wide to be eliminated");
     return AP_OK;
 }
 

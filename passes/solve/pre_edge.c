@@ -201,7 +201,8 @@ static bool follow(ap_pre *s, uint32_t e, uint32_t u, uint32_t v, const uint32_t
 /* Tries both directions; where both are possible, the end with fewer edges follows. */
 static void follow_either(ap_pre *s, uint32_t e, uint32_t u, uint32_t v)
 {
-    uint32_t *map_u = only_partner(s, e, u), *map_v = only_partner(s, e, v);
+    uint32_t *map_u = s->node[v].keep ? NULL : only_partner(s, e, u);
+    uint32_t *map_v = s->node[u].keep ? NULL : only_partner(s, e, v);
     bool v_first = map_u && (!map_v || s->node[v].edges.len <= s->node[u].edges.len);
     if (v_first && follow(s, e, u, v, map_u))
         return;

@@ -254,7 +254,7 @@ void ap_pre_node_reduce(ap_pre *s, uint32_t v)
     ap_pre_tidy(s, v);
     drop_forbidden(s, v);
     ap_pre_node *x = &s->node[v];
-    if (s->infeasible)
+    if (s->infeasible || x->keep)
         return;
     if (x->n > 1 && (s->rules & AP_PRE_DOMINATED) && !s->quick)
         drop_dominated(s, v);

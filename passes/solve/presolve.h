@@ -17,6 +17,7 @@ typedef AP_VEC(ap_pre_demand) ap_pre_demands;
 
 typedef struct ap_pre_node {
     bool live, dirty;
+    bool keep; /* set before the run: stays, with all strategies that are not forbidden */
     uint32_t n;
     int64_t *cost;
     uint32_t *id;           /* strategy -> strategy of the kernel, ascending */
