@@ -191,7 +191,7 @@ static ap_status stage_of_module(const ap_stage *of, const ap_cluster *c, const 
     return AP_OK;
 }
 
-ap_status ap_sim_of_pipeline(const ap_pipeline *p, const ap_cluster *c, const ap_plan_result *result, ap_arena *arena,
+ap_status ap_sim_of_pipeline(const ap_pipeline *p, const ap_cluster *c, const ap_pipe_result *result, ap_arena *arena,
                              ap_sim_model **out)
 {
     ap_sim_model *model = AP_NEW(arena, ap_sim_model);
@@ -201,7 +201,7 @@ ap_status ap_sim_of_pipeline(const ap_pipeline *p, const ap_cluster *c, const ap
     if (p->lists.len != p->stages.len)
         return ap_fail(p->ctx, AP_ERR_BUG, 0, "a pipeline without instruction lists cannot be simulated");
     for (uint32_t s = 0; s < p->stages.len; s++)
-        AP_TRY(stage_of_module(&p->stages.at[s], c, result ? &result[s] : NULL, &stage[s]));
+        AP_TRY(stage_of_module(&p->stages.at[s], c, result ? &result->stage[s].plan : NULL, &stage[s]));
     for (uint32_t i = 0; i < p->links.len; i++)
         AP_TRY(wire_of_link(&m, p, &p->links.at[i], &wire[i]));
     model->w = ap_pipeline_wiring(p, arena);

@@ -2,10 +2,9 @@
 #ifndef AP_PASSES_PIPE_SIM_MODEL_H
 #define AP_PASSES_PIPE_SIM_MODEL_H
 
-#include "ir/pipeline.h"
 #include "ir/program.h"
+#include "passes/pipe/build.h"
 #include "passes/pipe/simulate.h"
-#include "passes/plan.h"
 
 /* Allocated by whoever made it; `in` points into itself. */
 typedef struct ap_sim_model {
@@ -17,9 +16,9 @@ typedef struct ap_sim_model {
  * takes), memory as it is laid out, every piece of a channel by the ports that it goes through. */
 ap_sim_model *ap_sim_of_program(const ap_program *p, const ap_cluster *c, ap_arena *arena);
 
-/* What the planner thinks of a planned pipeline with lists: `result` has one entry per stage, of one microbatch (NULL:
- * each stage is evaluated anew). For candidates that are not lowered. */
-ap_status ap_sim_of_pipeline(const ap_pipeline *p, const ap_cluster *c, const ap_plan_result *result, ap_arena *arena,
+/* What the planner thinks of a planned pipeline with lists, for candidates that are not lowered. `result` is that of
+ * ap_pipe_build (NULL: each stage is evaluated anew); what is on its way is looked at piece by piece all the same. */
+ap_status ap_sim_of_pipeline(const ap_pipeline *p, const ap_cluster *c, const ap_pipe_result *result, ap_arena *arena,
                              ap_sim_model **out);
 
 #endif
