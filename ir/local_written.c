@@ -13,6 +13,15 @@ typedef struct maker {
     bool bad;
 } maker;
 
+/* Of the next dimension. */
+static void add_count(maker *m, const ap_affine *value)
+{
+    ap_written *b = &m->box;
+    if (!b->count)
+        b->count = AP_NEW_ARRAY(m->arena, ap_count, AP_MAX_LOOPS + 1);
+    b->count[b->ncounts++] = (ap_count){.dim = b->ndims, .value = *value};
+}
+
 /* One more dimension; `turns` as in a nest. */
 static void add_dim(maker *m, int64_t extent, int64_t stride, uint32_t turns)
 {
@@ -27,9 +36,7 @@ static void add_dim(maker *m, int64_t extent, int64_t stride, uint32_t turns)
         const ap_int *n = &m->in->ints[turns - 1];
         m->bad = m->bad || n->lo > 0;
         extent = ap_min_i64(extent, n->hi);
-        if (!b->count)
-            b->count = AP_NEW_ARRAY(m->arena, ap_count, AP_MAX_LOOPS);
-        b->count[b->ncounts++] = (ap_count){.dim = b->ndims, .value = n->value};
+        add_count(m, &n->value);
     }
     b->extent[b->ndims] = extent;
     b->stride[b->ndims++] = stride;
@@ -93,8 +100,16 @@ static bool same_box(const ap_written *a, const ap_written *b)
 static void start(maker *m, const ap_ref *ref)
 {
     m->box = (ap_written){.output = ref->index, .offset = ref->offset};
-    m->box.when_mask = m->in->when == AP_WHEN_ALWAYS ? 0 : m->in->when_mask;
-    m->bad = m->bad || m->in->when == AP_WHEN_NOT_ZERO;
+    m->box.when_mask = m->in->when == AP_WHEN_ZERO ? m->in->when_mask : 0;
+    if (m->in->when != AP_WHEN_NOT_ZERO)
+        return;
+    /* A dimension of one element, of which there are as many as the coordinates add up to. */
+    ap_affine sum = {0};
+    for (int a = 0; a < AP_MAX_AXES; a++)
+        sum.step[a] = m->in->when_mask >> a & 1;
+    add_count(m, &sum);
+    m->box.extent[m->box.ndims] = 1;
+    m->box.stride[m->box.ndims++] = 0;
 }
 
 static void finish(maker *m, ap_written_list *out)
