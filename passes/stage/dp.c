@@ -27,6 +27,14 @@ bool ap_stages_may_be(const ap_stages_dp *d, uint32_t level, uint32_t first, uin
     return true;
 }
 
+bool ap_stages_may_start(const ap_stages_dp *d, uint32_t level, uint32_t first)
+{
+    const ap_stages_problem *p = d->p;
+    if (level == 0 && (d->levels > 1 || d->exact_levels))
+        return first == 0;
+    return first >= level && (!d->exact_levels || first + p->nstages <= p->nlayers + level);
+}
+
 uint32_t ap_stages_close(const ap_stages_dp *d, uint32_t group, uint32_t u)
 {
     const ap_stages_axis *a = &d->axis[group];
@@ -99,14 +107,13 @@ static void run_start(ap_stages_dp *d, uint32_t level, uint32_t first, uint32_t 
                 d->term_row[n++] = (uint32_t)row;
             }
         }
-        if (n == 0)
-            continue;
         int64_t *start = ap_stages_start_row(d, level, first, choice, in);
-        d->product(start, d->term, d->rest + d->shift[choice], d->term_row, n, d->ld);
+        if (n > 0)
+            d->product(start, d->term, d->rest + d->shift[choice], d->term_row, n, d->ld);
         const uint8_t *fits = d->fits + (size_t)choice * d->ld;
         for (uint32_t u = 0; u < d->ld; u++)
-            start[u] = fits[u] ? start[u] : AP_STAGES_INF;
-        d->start_alive[(size_t)(start - d->start) / d->ld] = any_possible(start, d->states);
+            start[u] = n > 0 && fits[u] ? start[u] : AP_STAGES_INF;
+        d->start_alive[(size_t)(start - d->start) / d->ld] = n > 0 && any_possible(start, d->states);
     }
 }
 
@@ -128,7 +135,7 @@ static void merge_columns(ap_stages_dp *d, const ap_stages_transfers *t, uint32_
     }
 }
 
-/* Fills out with the product for one row of prices; false: no column can be reached. */
+/* Fills out with the product for one row of prices (impossible where no column can be reached, and false). */
 static bool run_prices(ap_stages_dp *d, const ap_stages_transfers *t, const int64_t *price, int64_t most, int64_t *out)
 {
     uint32_t n = 0;
@@ -140,6 +147,8 @@ static bool run_prices(ap_stages_dp *d, const ap_stages_transfers *t, const int6
     }
     if (n > 0)
         d->product(out, d->term, d->merged, d->term_row, n, d->ld);
+    for (uint32_t u = 0; n == 0 && u < d->ld; u++)
+        out[u] = AP_STAGES_INF;
     return n > 0;
 }
 
@@ -181,20 +190,6 @@ static void run_rest(ap_stages_dp *d, uint32_t level, uint32_t next, uint32_t bo
     }
 }
 
-static void clear(ap_stages_dp *d)
-{
-    size_t end = (size_t)d->levels * (d->p->nlayers + 1) - 1;
-    size_t starts = d->start_at[end] + d->rows[d->p->nlayers], rests = d->rest_at[end] + 1;
-    for (size_t i = 0; i < starts * d->ld; i++)
-        d->start[i] = AP_STAGES_INF;
-    for (size_t i = 0; i < rests * d->ld; i++)
-        d->rest[i] = AP_STAGES_INF;
-    for (size_t i = 0; i < starts; i++)
-        d->start_alive[i] = false;
-    for (size_t i = 0; i < rests; i++)
-        d->rest_alive[i] = false;
-}
-
 static int64_t best_start(const ap_stages_dp *d, uint32_t *out_choice, uint32_t *out_in)
 {
     int64_t best = AP_STAGES_INF;
@@ -217,27 +212,17 @@ int64_t ap_stages_dp_least(const ap_stages_dp *d)
     return best_start(d, &c, &in);
 }
 
-/* Can stage `level` start before layer `first`? As many layers as stages at least are before it, and, when their
- * number is given, from it on. */
-static bool may_start(const ap_stages_dp *d, uint32_t level, uint32_t first)
-{
-    const ap_stages_problem *p = d->p;
-    if (level == 0 && (d->levels > 1 || d->exact_levels))
-        return first == 0;
-    return first >= level && (!d->exact_levels || first + p->nstages <= p->nlayers + level);
-}
-
 int64_t ap_stages_dp_run(ap_stages_dp *d, int64_t most)
 {
     uint32_t L = d->p->nlayers;
-    clear(d);
+    /* every row that is ever written is written anew, the others are impossible from the beginning */
     for (uint32_t s = d->levels; s-- > 0;) {
         uint32_t next = ap_stages_next_level(d, s);
         run_end(d, s);
         for (uint32_t k = L; k-- > 0;) {
-            if (k + 1 < L && next != AP_NONE && may_start(d, next, k + 1))
+            if (k + 1 < L && next != AP_NONE && ap_stages_may_start(d, next, k + 1))
                 run_rest(d, s, next, k + 1, most);
-            for (uint32_t choice = 0; may_start(d, s, k) && choice < d->p->nchoices; choice++)
+            for (uint32_t choice = 0; ap_stages_may_start(d, s, k) && choice < d->p->nchoices; choice++)
                 run_start(d, s, k, choice, most);
         }
     }

@@ -122,6 +122,9 @@ ap_minplus_fn *ap_minmax_get(void);
 uint32_t ap_stages_next_level(const ap_stages_dp *d, uint32_t level); /* AP_NONE: no stage follows */
 /* Whether stages may be made of these layers, the first being stage `level`. */
 bool ap_stages_may_be(const ap_stages_dp *d, uint32_t level, uint32_t first, uint32_t last);
+/* Whether stage `level` may start before layer `first`: as many layers as stages at least are before it, and, when
+ * their number is given, from it on. */
+bool ap_stages_may_start(const ap_stages_dp *d, uint32_t level, uint32_t first);
 static inline bool ap_stages_may_cut(const ap_stages_problem *p, uint32_t boundary)
 {
     return boundary == p->nlayers || p->cut == NULL || p->cut[boundary] >= 0;

@@ -232,15 +232,23 @@ static void make_rows(ap_arena *arena, const ap_stages_problem *p, ap_stages_dp 
     }
 }
 
+static int64_t *impossible(ap_arena *arena, size_t n)
+{
+    int64_t *x = AP_NEW_ARRAY(arena, int64_t, n);
+    for (size_t i = 0; i < n; i++)
+        x[i] = AP_STAGES_INF;
+    return x;
+}
+
 static void make_rows_of_numbers(ap_arena *arena, ap_stages_dp *d)
 {
-    size_t end = (size_t)d->levels * (d->p->nlayers + 1) - 1, shift = 0;
-    size_t starts = d->start_at[end] + d->rows[d->p->nlayers], rests = d->rest_at[end] + 1;
+    size_t end = (size_t)d->levels * (d->p->nlayers + 1), shift = 0;
+    size_t starts = d->start_at[end], rests = d->rest_at[end];
     for (uint32_t c = 0; c < d->p->nchoices; c++)
         shift = d->shift[c] > shift ? d->shift[c] : shift;
-    d->start = AP_NEW_ARRAY(arena, int64_t, starts * d->ld);
+    d->start = impossible(arena, starts * d->ld);
     /* rows are read from u + shift on: what lies behind a row is of no use but must be there */
-    d->rest = AP_NEW_ARRAY(arena, int64_t, rests * d->ld + shift + d->ld);
+    d->rest = impossible(arena, rests * d->ld + shift + d->ld);
     d->start_alive = AP_NEW_ARRAY(arena, bool, starts);
     d->rest_alive = AP_NEW_ARRAY(arena, bool, rests);
 }
@@ -248,16 +256,18 @@ static void make_rows_of_numbers(ap_arena *arena, ap_stages_dp *d)
 static void make_numbers(ap_arena *arena, const ap_stages_problem *p, ap_stages_dp *d)
 {
     size_t B = p->nlayers + 1, starts = 0, rests = 0, terms = 0, most = 0;
-    d->start_at = AP_NEW_ARRAY(arena, size_t, B * d->levels);
-    d->rest_at = AP_NEW_ARRAY(arena, size_t, B * d->levels);
+    d->start_at = AP_NEW_ARRAY(arena, size_t, B * d->levels + 1);
+    d->rest_at = AP_NEW_ARRAY(arena, size_t, B * d->levels + 1);
     for (uint32_t s = 0; s < d->levels; s++) {
         for (uint32_t b = 0; b <= p->nlayers; b++) {
             d->start_at[s * B + b] = starts;
             d->rest_at[s * B + b] = rests;
-            starts += d->rows[b];
+            starts += b < p->nlayers && ap_stages_may_start(d, s, b) ? d->rows[b] : 0;
             rests += b == p->nlayers ? 1 : b > 0 ? d->transfers[d->class_of[b]].row_classes : 0;
         }
     }
+    d->start_at[B * d->levels] = starts;
+    d->rest_at[B * d->levels] = rests;
     for (uint32_t b = 0; b <= p->nlayers; b++) {
         terms += d->rows[b];
         most = d->rows[b] > most ? d->rows[b] : most;

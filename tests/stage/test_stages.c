@@ -176,7 +176,8 @@ static void keep_shape(brute *b, wide total)
     }
     for (uint32_t k = 0; k < b->shapes.len; k++) {
         shape_total *x = &b->shapes.at[k];
-        if (x->n != t.n || memcmp(x->last, t.last, sizeof t.last) != 0 || memcmp(x->choice, t.choice, sizeof t.choice))
+        if (x->n != t.n || memcmp(x->last, t.last, sizeof t.last) != 0 ||
+            memcmp(x->choice, t.choice, sizeof t.choice) != 0)
             continue;
         x->in_order = total < x->in_order ? total : x->in_order;
         return;
