@@ -204,7 +204,10 @@ static ap_status read_planning(ap_job *job)
     p->split_force = opt->split != NULL;
     if (opt->pin) {
         p->pin_file = opt->pin;
-        AP_TRY(ap_pins_read(ctx, opt->pin, &p->npins, &p->pin));
+        ap_pins pins;
+        AP_TRY(ap_pins_read(ctx, opt->pin, &pins));
+        p->npins = pins.n;
+        p->pin = pins.pin;
     }
     return AP_OK;
 }

@@ -13,6 +13,13 @@ typedef struct ap_pin {
     int line;
 } ap_pin;
 
+/* `node PATTERN stage=K`: for who cuts the model into stages (passes/pipe/pins.h). */
+typedef struct ap_node_pin {
+    const char *pattern;
+    uint32_t stage;
+    int line;
+} ap_node_pin;
+
 /* A boundary value of a pipeline, on this side. */
 typedef struct ap_plan_slot {
     ap_name name;
@@ -39,14 +46,14 @@ void ap_slot_price_add(const ap_plan_slots *slots, const ap_module *m, ap_name n
 
 typedef struct ap_plan_options {
     ap_cluster cluster;
-    ap_mesh_info mesh;   /* with time: the plan is of one microbatch */
-    const int8_t *batch; /* with time: per argument of the function its factor that is the batch (passes/batch.h) */
+    ap_mesh_info mesh;    /* with time: the plan is of one microbatch */
+    const int8_t *batch;  /* with time: per argument of the function its factor that is the batch (passes/batch.h) */
     int64_t batch_extent; /* with time: physical extent of the batch, in all stages the same; 0: what suits the mesh */
-    int64_t memory;      /* bytes per device; 0: the cluster's */
+    int64_t memory;       /* bytes per device; 0: the cluster's */
     uint32_t npins;
     const ap_pin *pin;
     const char *pin_file; /* for messages */
-    bool *pin_matched; /* NULL: a pin that matches no value is an error; else a flag for each that does (stages) */
+    bool *pin_matched;    /* NULL: a pin that matches no value is an error; else a flag for each that does (stages) */
     ap_plan_slots slots;
     uint32_t stage; /* the function becomes @stage0.fwd, ... */
     bool split_force;
@@ -83,7 +90,13 @@ ap_status ap_plan_evaluate_slots(ap_ctx *ctx, ap_module *m, const ap_cluster *c,
 int64_t ap_plan_run_ps(const ap_module *m, int64_t ps);
 /* planned -> explicit with the paths that are cheapest on the plan's cluster (ap_pass_explicit: on this machine). */
 ap_status ap_explicit_run(ap_ctx *ctx, ap_module *m, const ap_cluster *c);
-ap_status ap_pins_read(ap_ctx *ctx, const char *path, uint32_t *out_n, const ap_pin **out);
+/* A file of pins: those of values, those of nodes. */
+typedef struct ap_pins {
+    uint32_t n, nnodes;
+    const ap_pin *pin;
+    const ap_node_pin *node;
+} ap_pins;
+ap_status ap_pins_read(ap_ctx *ctx, const char *path, ap_pins *out);
 
 /* Turns a planned module back into the normal one that it was made from, its function named `func_name`. */
 void ap_module_erase_plan(ap_module *m, ap_name func_name);

@@ -3,6 +3,7 @@
  *     # comment, also behind a pin
  *     value PATTERN SHARDING        value fc1* @m[-,tp]
  *     value PATTERN forbid AXIS     value h*   forbid dp
+ *     node PATTERN stage=K          node layer.7.* stage=1
  *
  * A pin takes labels away from the values that it names (by value name, by the name of the node that makes
  * them, or by an output's or parameter's name), so what is left is still optimal among the allowed. */
@@ -12,6 +13,7 @@
 #include "passes/plan_problem.h"
 
 #include <fnmatch.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- reading ---- */
@@ -55,18 +57,24 @@ static word without_comment(word rest)
     return rest;
 }
 
-static ap_status read_line(ap_ctx *ctx, const char *path, int line, word rest, ap_pin *out, bool *any)
+/* After "node". */
+static ap_status read_node(ap_ctx *ctx, const char *path, int line, word rest, ap_node_pin *out)
 {
-    word kind = next_word(&rest);
-    *any = kind.n > 0 && kind.s[0] != '#';
-    if (!*any)
-        return AP_OK;
-    if (is(kind, "node"))
-        return ap_fail(ctx, AP_ERR_USAGE, 0,
-                       "%s:%d: pins of nodes to stages need pipeline stages, and there is one stage", path, line);
-    if (!is(kind, "value"))
-        return ap_fail(ctx, AP_ERR_USAGE, 0,
-                       "%s:%d: expected \"value PATTERN SHARDING\" or \"value PATTERN forbid AXIS\"", path, line);
+    word pattern = next_word(&rest);
+    rest = without_comment(rest);
+    word what = next_word(&rest);
+    const char *text = ap_arena_strndup(&ctx->arena, what.s, what.n);
+    char *end = NULL;
+    long stage = strncmp(text, "stage=", 6) == 0 && text[6] >= '0' && text[6] <= '9' ? strtol(text + 6, &end, 10) : -1;
+    if (stage < 0 || stage > 9999 || *end || trimmed(rest).n != 0)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "%s:%d: expected \"node PATTERN stage=K\"", path, line);
+    *out = (ap_node_pin){ap_arena_strndup(&ctx->arena, pattern.s, pattern.n), (uint32_t)stage, line};
+    return AP_OK;
+}
+
+/* After "value". */
+static ap_status read_value(ap_ctx *ctx, const char *path, int line, word rest, ap_pin *out)
+{
     word pattern = next_word(&rest);
     rest = without_comment(rest);
     word save = rest, what = next_word(&rest);
@@ -85,26 +93,50 @@ static ap_status read_line(ap_ctx *ctx, const char *path, int line, word rest, a
     return AP_OK;
 }
 
-ap_status ap_pins_read(ap_ctx *ctx, const char *path, uint32_t *out_n, const ap_pin **out)
+typedef struct reader {
+    ap_ctx *ctx;
+    const char *path;
+    AP_VEC(ap_pin) pins;
+    AP_VEC(ap_node_pin) nodes;
+} reader;
+
+static ap_status read_line(reader *r, int line, word rest)
+{
+    word kind = next_word(&rest);
+    if (kind.n == 0 || kind.s[0] == '#')
+        return AP_OK;
+    if (is(kind, "node")) {
+        ap_node_pin pin;
+        AP_TRY(read_node(r->ctx, r->path, line, rest, &pin));
+        ap_vec_push(&r->ctx->arena, &r->nodes, pin);
+        return AP_OK;
+    }
+    if (!is(kind, "value"))
+        return ap_fail(r->ctx, AP_ERR_USAGE, 0,
+                       "%s:%d: expected \"value PATTERN SHARDING\", \"value PATTERN forbid AXIS\" or \"node PATTERN "
+                       "stage=K\"",
+                       r->path, line);
+    ap_pin pin;
+    AP_TRY(read_value(r->ctx, r->path, line, rest, &pin));
+    ap_vec_push(&r->ctx->arena, &r->pins, pin);
+    return AP_OK;
+}
+
+ap_status ap_pins_read(ap_ctx *ctx, const char *path, ap_pins *out)
 {
     ap_file file;
+    reader r = {.ctx = ctx, .path = path};
     AP_TRY(ap_file_map(ctx, path, &file));
-    AP_VEC(ap_pin) pins = {0};
     ap_status status = AP_OK;
     const char *s = (const char *)file.data, *end = s + file.size;
     for (int line = 1; status == AP_OK && s < end; line++) {
         const char *stop = memchr(s, '\n', (size_t)(end - s));
         stop = stop ? stop : end;
-        ap_pin pin;
-        bool any = false;
-        status = read_line(ctx, path, line, (word){s, (size_t)(stop - s)}, &pin, &any);
-        if (any && status == AP_OK)
-            ap_vec_push(&ctx->arena, &pins, pin);
+        status = read_line(&r, line, (word){s, (size_t)(stop - s)});
         s = stop < end ? stop + 1 : end;
     }
     ap_file_unmap(&file);
-    *out_n = pins.len;
-    *out = pins.at;
+    *out = (ap_pins){r.pins.len, r.nodes.len, r.pins.at, r.nodes.at};
     return status;
 }
 

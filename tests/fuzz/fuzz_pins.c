@@ -12,16 +12,15 @@ static const char context[] = "mesh @m = [dp=2, tp=4] ranks 0..7\n"
 
 static ap_status body(ap_ctx *ctx, const uint8_t *data, size_t size)
 {
-    const ap_pin *pin;
-    uint32_t n;
+    ap_pins pins;
     ap_module *m;
     fuzz_check(ap_module_parse(ctx, "context", context, strlen(context), &m) == AP_OK, "the context does not parse");
-    AP_TRY(ap_pins_read(ctx, fuzz_file("pins", data, size), &n, &pin));
+    AP_TRY(ap_pins_read(ctx, fuzz_file("pins", data, size), &pins));
     ap_shape shape = ap_type_get(ctx, ap_value_type(m, m->funcs.at[0].argument[0])).shape;
     ap_status s = AP_OK;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < pins.n; i++) {
         ap_sharding sharding;
-        if (pin[i].sharding && ap_sharding_parse(m, pin[i].sharding, shape, &sharding) != AP_OK)
+        if (pins.pin[i].sharding && ap_sharding_parse(m, pins.pin[i].sharding, shape, &sharding) != AP_OK)
             s = AP_ERR_MODEL;
     }
     return s;

@@ -4,6 +4,7 @@
 #include "ir/op.h"
 #include "passes/pipe/carve.h"
 #include "passes/pipe/even.h"
+#include "passes/pipe/pins.h"
 
 static int64_t node_time(const ap_cluster *c, const ap_module *m, uint32_t at)
 {
@@ -91,8 +92,32 @@ static void random_rows(void **unused)
     assert_true(refused > 30 && cut > 150);
 }
 
+/* By names of nodes and of what they make; what matches nothing, or is put into two stages, is told. */
+static void pins_of_nodes(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_module *m = module_of(ctx, "state normal\nfunc @f(%x: f32[4]) -> f32[4] {\n"
+                                  "  %a = relu %x : f32[4]  loc(\"l.0/act\", \"Relu\")\n"
+                                  "  %b = exp %a : f32[4]  loc(\"l.1/act\", \"Exp\")\n  ret %b }\n");
+    const ap_node_pin pin[] = {{"l.?/*", 2, 1}, {"b", 3, 2}, {"nobody", 0, 3}};
+    const uint32_t *stage = NULL;
+    assert_ok(ctx, ap_pipe_pins_find(&ctx->arena, m, &(ap_pins){.nnodes = 1, .node = pin}, "pins", &stage));
+    assert_true(stage[0] == 2 && stage[1] == 2);
+    ap_pins bad = {.nnodes = 2, .node = pin};
+    assert_int_equal(ap_pipe_pins_find(&ctx->arena, m, &bad, "pins", &stage), AP_ERR_USAGE);
+    assert_string_equal(ap_diag_str(ctx, &ctx->diags.at[0]),
+                        "test: node \"l.1/act\" (Exp): pins:2: it is pinned to stage 2 and to stage 3");
+    bad.node = &pin[1];
+    assert_int_equal(ap_pipe_pins_find(&ctx->arena, m, &bad, "pins", &stage), AP_ERR_USAGE);
+    assert_string_equal(ap_diag_str(ctx, &ctx->diags.at[1]), "pins:3: no node matches \"nobody\"");
+    assert_ok(ctx, ap_pipe_pins_find(&ctx->arena, m, &(ap_pins){0}, "pins", &stage));
+    assert_null(stage);
+    ap_ctx_release(ctx);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_rows), cmocka_unit_test(pins_of_nodes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

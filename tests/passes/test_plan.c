@@ -532,14 +532,14 @@ static void bad_pins_are_told(void **unused)
     }
 }
 
-static ap_status read_pins(ap_ctx *ctx, const char *content, uint32_t *n, const ap_pin **pin)
+static ap_status read_pins(ap_ctx *ctx, const char *content, ap_pins *pins)
 {
     char path[] = "/tmp/ap_pins_XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, content, strlen(content)), strlen(content));
     close(fd);
-    ap_status status = ap_pins_read(ctx, path, n, pin);
+    ap_status status = ap_pins_read(ctx, path, pins);
     unlink(path);
     return status;
 }
@@ -548,22 +548,27 @@ static void pin_files(void **unused)
 {
     (void)unused;
     ap_ctx *ctx = ap_ctx_create();
-    uint32_t n;
-    const ap_pin *pin;
-    assert_ok(ctx,
-              read_pins(ctx, "# all\n\nvalue fc* @m[dp,-] sum(tp) \r\n  value\th  forbid dp\nvalue z [-]", &n, &pin));
-    assert_int_equal(n, 3);
+    ap_pins pins;
+    static const char good[] = "# all\n\nvalue fc* @m[dp,-] sum(tp) \r\n  value\th  forbid dp\nnode b.* stage=12 # more\n"
+                               "value z [-]";
+    assert_ok(ctx, read_pins(ctx, good, &pins));
+    const ap_pin *pin = pins.pin;
+    assert_int_equal(pins.n, 3);
+    assert_int_equal(pins.nnodes, 1);
+    assert_int_equal(pins.node[0].stage, 12);
+    assert_string_equal(pins.node[0].pattern, "b.*");
     assert_string_equal(pin[0].pattern, "fc*");
     assert_string_equal(pin[0].sharding, "@m[dp,-] sum(tp)");
     assert_int_equal(pin[0].line, 3);
     assert_null(pin[1].sharding);
     assert_string_equal(pin[1].forbid, "dp");
     assert_string_equal(pin[2].sharding, "[-]");
-    static const char *const bad[] = {"value",          "value a", "value a forbid", "value a forbid b c",
-                                      "node a stage=1", "x"};
+    static const char *const bad[] = {
+        "value",  "value a",         "value a forbid",  "value a forbid b c", "node",     "node a",
+        "node a stage=", "node a stage=-1", "node a stage=1x", "node a stage=1 2", "node a 1", "node a stage=99999", "x"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(read_pins(ctx, bad[i], &n, &pin), AP_ERR_USAGE);
-    assert_int_equal(ap_pins_read(ctx, "/nonexistent/pins", &n, &pin), AP_ERR_ENV);
+        assert_int_equal(read_pins(ctx, bad[i], &pins), AP_ERR_USAGE);
+    assert_int_equal(ap_pins_read(ctx, "/nonexistent/pins", &pins), AP_ERR_ENV);
     ap_ctx_release(ctx);
 }
 
