@@ -1,66 +1,25 @@
 /* The replay. Stages and wires are actors with one event each at most: the end of a run; the end of a wire's latency,
  * then of its moving. Whatever becomes possible at an event is done at once; among events of one time the actor with
  * the lower number comes first, so the same numbers give the same answer. */
-#include "passes/pipe/simulate.h"
+#include "passes/pipe/sim_state.h"
 
 #include <math.h>
 
-typedef enum wire_phase { REST, LATENT, MOVING } wire_phase;
-
-typedef struct wire_state {
-    int32_t claimed, sent, begun, arrived, freed;
-    wire_phase phase;
-    int64_t begun_ps;      /* of the microbatch that is on its way */
-    double left;           /* picoseconds of moving at full speed */
-    int64_t since;         /* when `left` was right */
-    int64_t busy_ps;       /* time on the way, of those that have arrived */
-    uint32_t source, next; /* of the same result: the first wire, the one behind this */
-} wire_state;
-
-typedef struct stage_state {
-    ap_list_walk walk;
-    bool running, waiting, done;
-    int64_t since; /* of the run, the wait */
-    int64_t busy;  /* what the wire waited for had been busy by then */
-    int64_t bytes; /* of slots and work now */
-} stage_state;
-
-typedef struct heap {
-    uint32_t n;
-    uint32_t *actor; /* by time, then number */
-    uint32_t *place; /* of an actor: 1 + index; 0: no event */
-    int64_t *ps;     /* of an actor */
-} heap;
-
-typedef struct sim {
-    const ap_sim *in;
-    ap_arena *arena;
-    bool record;
-    ap_sim_result *out;
-    int64_t now;
-    stage_state *stage;
-    wire_state *wire;
-    bool *moving;
-    double *speed, *fair; /* of wires: now, and as they should be */
-    ap_sim_ports *ports;
-    heap heap;
-} sim;
-
 /* ---- events ---- */
 
-static bool comes_before(const heap *h, uint32_t a, uint32_t b)
+static bool comes_before(const ap_sim_heap *h, uint32_t a, uint32_t b)
 {
     return h->ps[a] != h->ps[b] ? h->ps[a] < h->ps[b] : a < b;
 }
 
-static void heap_put(heap *h, uint32_t i, uint32_t actor)
+static void heap_put(ap_sim_heap *h, uint32_t i, uint32_t actor)
 {
     h->actor[i] = actor;
     h->place[actor] = i + 1;
 }
 
 /* Moves the actor at place i to where it belongs. */
-static void heap_settle(heap *h, uint32_t i)
+static void heap_settle(ap_sim_heap *h, uint32_t i)
 {
     uint32_t actor = h->actor[i];
     for (uint32_t up; i > 0 && comes_before(h, actor, h->actor[up = (i - 1) / 2]); i = up)
@@ -78,16 +37,16 @@ static void heap_settle(heap *h, uint32_t i)
 }
 
 /* The event of the actor is at this time now. */
-static void schedule(sim *s, uint32_t actor, int64_t ps)
+static void schedule(ap_sim_state *s, uint32_t actor, int64_t ps)
 {
-    heap *h = &s->heap;
+    ap_sim_heap *h = &s->heap;
     h->ps[actor] = ps;
     if (!h->place[actor])
         heap_put(h, h->n++, actor);
     heap_settle(h, h->place[actor] - 1);
 }
 
-static uint32_t heap_pop(heap *h)
+static uint32_t heap_pop(ap_sim_heap *h)
 {
     uint32_t first = h->actor[0], last = h->actor[--h->n];
     h->place[first] = 0;
@@ -98,12 +57,12 @@ static uint32_t heap_pop(heap *h)
     return first;
 }
 
-static uint32_t actor_of_wire(const sim *s, uint32_t w)
+static uint32_t actor_of_wire(const ap_sim_state *s, uint32_t w)
 {
     return s->in->w->nstages + w;
 }
 
-static void record_event(sim *s, ap_sim_event e)
+static void record_event(ap_sim_state *s, ap_sim_event e)
 {
     if (s->record)
         ap_vec_push(s->arena, &s->out->events, e);
@@ -111,9 +70,9 @@ static void record_event(sim *s, ap_sim_event e)
 
 /* ---- memory ---- */
 
-static void add_bytes(sim *s, uint32_t stage, int64_t bytes)
+static void add_bytes(ap_sim_state *s, uint32_t stage, int64_t bytes)
 {
-    stage_state *st = &s->stage[stage];
+    ap_sim_stage_state *st = &s->stage[stage];
     ap_sim_share *share = &s->out->stage[stage];
     if (!bytes)
         return;
@@ -127,11 +86,11 @@ static void add_bytes(sim *s, uint32_t stage, int64_t bytes)
 }
 
 /* Slots of a result that hold something: from when all its wires have claimed one until the last has taken it. */
-static int32_t slots_in_use(const sim *s, uint32_t source)
+static int32_t slots_in_use(const ap_sim_state *s, uint32_t source)
 {
     int32_t claimed = INT32_MAX, arrived = INT32_MAX;
     for (uint32_t w = source; w != AP_NONE; w = s->wire[w].next) {
-        const wire_state *x = &s->wire[w];
+        const ap_sim_wire_state *x = &s->wire[w];
         claimed = x->claimed < claimed ? x->claimed : claimed;
         arrived = x->arrived < arrived ? x->arrived : arrived;
     }
@@ -139,7 +98,7 @@ static int32_t slots_in_use(const sim *s, uint32_t source)
 }
 
 /* `count` of the wire grows by one; what that means for the slots it leaves from. */
-static void count_at_source(sim *s, uint32_t w, int32_t *count)
+static void count_at_source(ap_sim_state *s, uint32_t w, int32_t *count)
 {
     uint32_t source = s->wire[w].source;
     int32_t before = slots_in_use(s, source);
@@ -149,45 +108,45 @@ static void count_at_source(sim *s, uint32_t w, int32_t *count)
 
 /* ---- wires ---- */
 
-static int64_t busy_until_now(const sim *s, uint32_t w)
+static int64_t busy_until_now(const ap_sim_state *s, uint32_t w)
 {
-    const wire_state *x = &s->wire[w];
-    return x->busy_ps + (x->phase == REST ? 0 : s->now - x->begun_ps);
+    const ap_sim_wire_state *x = &s->wire[w];
+    return x->busy_ps + (x->phase == AP_SIM_REST ? 0 : s->now - x->begun_ps);
 }
 
 /* Does the receiver stand at recv of this wire? */
-static bool is_awaited(const sim *s, uint32_t w)
+static bool is_awaited(const ap_sim_state *s, uint32_t w)
 {
-    const stage_state *st = &s->stage[s->in->w->wire[w].to];
+    const ap_sim_stage_state *st = &s->stage[s->in->w->wire[w].to];
     return st->waiting && st->walk.act->kind == AP_ACT_RECV && st->walk.act->wire == w;
 }
 
 /* The next microbatch sets out, if there is one and a slot for it, and somebody who takes it. */
-static void start_wire(sim *s, uint32_t w)
+static void start_wire(ap_sim_state *s, uint32_t w)
 {
-    wire_state *x = &s->wire[w];
+    ap_sim_wire_state *x = &s->wire[w];
     const ap_wire *of = &s->in->w->wire[w];
     if (s->in->wire[w].by_receiver && !is_awaited(s, w))
         return;
-    if (x->phase != REST || x->begun == x->sent || x->begun - x->freed >= of->to_depth)
+    if (x->phase != AP_SIM_REST || x->begun == x->sent || x->begun - x->freed >= of->to_depth)
         return;
     x->begun++;
-    x->phase = LATENT;
+    x->phase = AP_SIM_LATENT;
     x->begun_ps = s->now;
     add_bytes(s, of->to, s->in->wire[w].to_bytes);
     schedule(s, actor_of_wire(s, w), ap_sat_add(s->now, s->in->wire[w].latency_ps));
 }
 
 /* A wire has begun or ended to move: new speeds for all whose speed depends on it. */
-static void share_ports(sim *s, uint32_t w)
+static void share_ports(ap_sim_state *s, uint32_t w)
 {
     uint32_t n, group = ap_sim_ports_group(s->ports, w);
     const uint32_t *member = ap_sim_ports_members(s->ports, group, &n);
     ap_sim_ports_speeds(s->ports, group, s->moving, s->fair);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t m = member[i];
-        wire_state *x = &s->wire[m];
-        if (x->phase != MOVING || s->fair[m] == s->speed[m])
+        ap_sim_wire_state *x = &s->wire[m];
+        if (x->phase != AP_SIM_MOVING || s->fair[m] == s->speed[m])
             continue;
         x->left = fmax(0, x->left - s->speed[m] * (double)(s->now - x->since));
         x->since = s->now;
@@ -198,10 +157,10 @@ static void share_ports(sim *s, uint32_t w)
 }
 
 /* Latency is over. */
-static void move_wire(sim *s, uint32_t w)
+static void move_wire(ap_sim_state *s, uint32_t w)
 {
-    wire_state *x = &s->wire[w];
-    x->phase = MOVING;
+    ap_sim_wire_state *x = &s->wire[w];
+    x->phase = AP_SIM_MOVING;
     x->left = (double)(ap_sim_alone(&s->in->wire[w]) - s->in->wire[w].latency_ps);
     x->since = s->now;
     s->moving[w] = true;
@@ -209,10 +168,10 @@ static void move_wire(sim *s, uint32_t w)
     share_ports(s, w);
 }
 
-static void end_wire(sim *s, uint32_t w)
+static void end_wire(ap_sim_state *s, uint32_t w)
 {
-    wire_state *x = &s->wire[w];
-    x->phase = REST;
+    ap_sim_wire_state *x = &s->wire[w];
+    x->phase = AP_SIM_REST;
     x->busy_ps += s->now - x->begun_ps;
     s->moving[w] = false;
     share_ports(s, w);
@@ -228,27 +187,28 @@ static void end_wire(sim *s, uint32_t w)
 
 /* ---- stages ---- */
 
-static bool must_wait(const sim *s, const stage_state *st)
+static bool must_wait(const ap_sim_state *s, const ap_sim_stage_state *st)
 {
     const ap_act *a = st->walk.act;
     int32_t k = st->walk.microbatch;
     if (a->kind == AP_ACT_RECV)
-        return s->wire[a->wire].arrived <= k || (s->in->wire[a->wire].by_receiver && s->wire[a->wire].phase != REST);
+        return s->wire[a->wire].arrived <= k ||
+               (s->in->wire[a->wire].by_receiver && s->wire[a->wire].phase != AP_SIM_REST);
     return a->kind == AP_ACT_CLAIM && s->wire[a->wire].arrived <= k - s->in->w->wire[a->wire].from_depth;
 }
 
-static void begin_wait(sim *s, uint32_t stage)
+static void begin_wait(ap_sim_state *s, uint32_t stage)
 {
-    stage_state *st = &s->stage[stage];
+    ap_sim_stage_state *st = &s->stage[stage];
     st->waiting = true;
     st->since = s->now;
     st->busy = busy_until_now(s, st->walk.act->wire);
     start_wire(s, st->walk.act->wire);
 }
 
-static void end_wait(sim *s, uint32_t stage)
+static void end_wait(ap_sim_state *s, uint32_t stage)
 {
-    stage_state *st = &s->stage[stage];
+    ap_sim_stage_state *st = &s->stage[stage];
     uint32_t w = st->walk.act->wire;
     int64_t moved = busy_until_now(s, w) - st->busy, waited = s->now - st->since;
     s->out->stage[stage].transfer_ps += moved;
@@ -263,19 +223,19 @@ static void end_wait(sim *s, uint32_t stage)
                                        .end_ps = s->now});
 }
 
-static void begin_run(sim *s, uint32_t stage)
+static void begin_run(ap_sim_state *s, uint32_t stage)
 {
     const ap_sim_stage *of = &s->in->stage[stage];
-    stage_state *st = &s->stage[stage];
+    ap_sim_stage_state *st = &s->stage[stage];
     st->running = true;
     st->since = s->now;
     add_bytes(s, stage, of->working_bytes);
     schedule(s, stage, ap_sat_add(s->now, ap_sat_add(of->compute_ps, of->exchange_ps)));
 }
 
-static void end_run(sim *s, uint32_t stage)
+static void end_run(ap_sim_state *s, uint32_t stage)
 {
-    stage_state *st = &s->stage[stage];
+    ap_sim_stage_state *st = &s->stage[stage];
     const ap_sim_stage *of = &s->in->stage[stage];
     ap_sim_share *share = &s->out->stage[stage];
     st->running = false;
@@ -290,10 +250,10 @@ static void end_run(sim *s, uint32_t stage)
                                    .end_ps = s->now});
 }
 
-static void do_act(sim *s, uint32_t stage)
+static void do_act(ap_sim_state *s, uint32_t stage)
 {
     const ap_act *a = s->stage[stage].walk.act;
-    wire_state *x = a->kind == AP_ACT_RUN ? NULL : &s->wire[a->wire];
+    ap_sim_wire_state *x = a->kind == AP_ACT_RUN ? NULL : &s->wire[a->wire];
     switch (a->kind) {
     case AP_ACT_RUN:
         begin_run(s, stage);
@@ -316,9 +276,9 @@ static void do_act(sim *s, uint32_t stage)
 }
 
 /* The stage goes on until it runs, waits, or has come to its end. */
-static void advance(sim *s, uint32_t stage)
+static void advance(ap_sim_state *s, uint32_t stage)
 {
-    stage_state *st = &s->stage[stage];
+    ap_sim_stage_state *st = &s->stage[stage];
     while (!st->running && !st->done) {
         if (!st->waiting) {
             st->done = !ap_list_next(&st->walk);
@@ -339,7 +299,7 @@ static void advance(sim *s, uint32_t stage)
 /* ---- all of it ---- */
 
 /* Wires of one result as a chain. */
-static void join_results(sim *s)
+static void join_results(ap_sim_state *s)
 {
     const ap_wire *wire = s->in->w->wire;
     for (uint32_t i = 0; i < s->in->w->nwires; i++) {
@@ -354,12 +314,12 @@ static void join_results(sim *s)
     }
 }
 
-static void open_sim(sim *s)
+static void open_sim(ap_sim_state *s)
 {
     const ap_wiring *w = s->in->w;
     uint32_t nactors = w->nstages + w->nwires;
-    s->stage = AP_NEW_ARRAY(s->arena, stage_state, w->nstages);
-    s->wire = AP_NEW_ARRAY(s->arena, wire_state, w->nwires);
+    s->stage = AP_NEW_ARRAY(s->arena, ap_sim_stage_state, w->nstages);
+    s->wire = AP_NEW_ARRAY(s->arena, ap_sim_wire_state, w->nwires);
     s->moving = AP_NEW_ARRAY(s->arena, bool, w->nwires);
     s->speed = AP_NEW_ARRAY(s->arena, double, w->nwires);
     s->fair = AP_NEW_ARRAY(s->arena, double, w->nwires);
@@ -375,18 +335,20 @@ static void open_sim(sim *s)
     }
 }
 
-static void step(sim *s)
+static void step(ap_sim_state *s)
 {
     const ap_wiring *w = s->in->w;
     uint32_t actor = heap_pop(&s->heap);
     s->now = s->heap.ps[actor];
     if (actor < w->nstages) {
         end_run(s, actor);
+        if (!s->record && actor + 1 == w->nstages)
+            ap_sim_skip_ahead(s);
         advance(s, actor);
         return;
     }
     uint32_t i = actor - w->nstages;
-    if (s->wire[i].phase == LATENT) {
+    if (s->wire[i].phase == AP_SIM_LATENT) {
         move_wire(s, i);
         return;
     }
@@ -396,7 +358,7 @@ static void step(sim *s)
 }
 
 /* What is left of the time when a stage has done everything is a bubble. */
-static void sum_up(sim *s)
+static void sum_up(ap_sim_state *s)
 {
     const ap_wiring *w = s->in->w;
     ap_sim_result *r = s->out;
@@ -417,7 +379,7 @@ static void sum_up(sim *s)
 ap_status ap_simulate(const ap_sim *in, ap_arena *arena, bool record, ap_sim_result *out)
 {
     *out = (ap_sim_result){0};
-    sim s = {.in = in, .arena = arena, .record = record, .out = out};
+    ap_sim_state s = {.in = in, .arena = arena, .record = record, .out = out};
     open_sim(&s);
     for (uint32_t i = 0; i < in->w->nstages; i++)
         advance(&s, i);

@@ -543,12 +543,35 @@ static void test_records(void **state)
     }
 }
 
+/* Periods that are taken at once: the same as event by event, for any number of microbatches. */
+static void test_many(void **state)
+{
+    (void)state;
+    uint64_t seed = 31337;
+    for (int round = 0; round < 600; round++) {
+        scene s;
+        random_pipeline(&s, &seed, WIRES);
+        if (round % 3)
+            random_loads(&s, &seed);
+        for (uint32_t i = 0; i < s.w.nwires; i++)
+            s.sim_wire[i].by_receiver = round % 5 == 0 || below(&seed, 8) == 0;
+        s.w.microbatches = 1 + (int32_t)below(&seed, 400);
+        int64_t ps = simulate(&s, true);
+        ap_sim_result all = s.result;
+        assert_int_equal(simulate(&s, false), ps);
+        assert_memory_equal(all.stage, s.result.stage, s.w.nstages * sizeof *all.stage);
+        assert_int_equal(all.exposed_ps, s.result.exposed_ps);
+        ap_ctx_release(s.ctx);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain),   cmocka_unit_test(test_bubble),        cmocka_unit_test(test_one_slot),
-        cmocka_unit_test(test_carried), cmocka_unit_test(test_fair),          cmocka_unit_test(test_by_receiver),
-        cmocka_unit_test(test_shared),  cmocka_unit_test(test_two_on_a_port), cmocka_unit_test(test_records),
+        cmocka_unit_test(test_chain),       cmocka_unit_test(test_bubble), cmocka_unit_test(test_one_slot),
+        cmocka_unit_test(test_carried),     cmocka_unit_test(test_fair),   cmocka_unit_test(test_many),
+        cmocka_unit_test(test_by_receiver), cmocka_unit_test(test_shared), cmocka_unit_test(test_two_on_a_port),
+        cmocka_unit_test(test_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
