@@ -24,6 +24,7 @@
 typedef struct built {
     ap_ctx *ctx;
     ap_local *p;
+    ap_program *program;    /* of p alone, or of a pipeline */
     char dir[64], bin[512]; /* where the files are; where this test program is */
     void *library;
     void *instance;
@@ -88,7 +89,9 @@ static inline void build_files(built *b, const char *name)
     snprintf(lib, sizeof lib, "%s/../lib", b->bin);
     ap_backend_options options = {.dir = b->dir, .name = name, .header = "a test"};
     ap_backend_toolchain tools = {.include_dir = include, .lib_dir = lib};
-    check(b->ctx, ap_backend_c_emit(b->ctx, ap_program_of_local(b->p), &options));
+    if (!b->program)
+        b->program = ap_program_of_local(b->p);
+    check(b->ctx, ap_backend_c_emit(b->ctx, b->program, &options));
     check(b->ctx, ap_backend_c_build(b->ctx, b->dir, name, &tools));
 }
 
@@ -145,7 +148,7 @@ static inline uint32_t next_random(uint32_t *seed)
 /* Inputs are small numbers; integers lie in [0, 6). Outputs start as garbage. */
 static inline void make_tensors(built *b, uint32_t seed)
 {
-    const ap_local *p = b->p;
+    const ap_program *p = b->program;
     b->in = AP_NEW_ARRAY(&b->ctx->arena, void *, p->inputs.len + 1);
     b->out = AP_NEW_ARRAY(&b->ctx->arena, void *, p->outputs.len + 1);
     b->want_in = AP_NEW_ARRAY(&b->ctx->arena, ap_tensor, p->inputs.len + 1);
@@ -183,12 +186,12 @@ static inline int run_built(built *b)
 static inline void compare_output(built *b, uint32_t i, double tolerance)
 {
     double diff, scale;
-    ap_tensor got = port_tensor(b->ctx, &b->p->outputs.at[i]);
+    ap_tensor got = port_tensor(b->ctx, &b->program->outputs.at[i]);
     ap_tensor_from_bytes(&got, b->out[i]);
     ap_tensor_compare(&got, &b->want[i], &diff, &scale);
     if (!(diff <= tolerance * (scale > 1 ? scale : 1)))
-        fprintf(stderr, "output %u (%s): off by %g of %g\n", i, ap_name_str(b->ctx, b->p->outputs.at[i].name), diff,
-                scale);
+        fprintf(stderr, "output %u (%s): off by %g of %g\n", i, ap_name_str(b->ctx, b->program->outputs.at[i].name),
+                diff, scale);
     assert_true(diff <= tolerance * (scale > 1 ? scale : 1));
 }
 
@@ -198,9 +201,9 @@ static inline void release_built(built *b)
         b->close(b->instance);
     if (b->library)
         dlclose(b->library);
-    for (uint32_t i = 0; b->in && i < b->p->inputs.len; i++)
+    for (uint32_t i = 0; b->in && i < b->program->inputs.len; i++)
         free(b->in[i]);
-    for (uint32_t i = 0; b->out && i < b->p->outputs.len; i++)
+    for (uint32_t i = 0; b->out && i < b->program->outputs.len; i++)
         free(b->out[i]);
     remove_files(b);
     ap_ctx_release(b->ctx);
