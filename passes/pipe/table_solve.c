@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define MOST ((int64_t)1 << 57) /* sums of scaled costs stay below */
-enum { MIB = 20, GRAIN_SUM = 16, ENTRIES = 1 << 24 };
+enum { MIB = 20, GRAIN_SUM = 16, ADDITIONS = 1 << 27 };
 
 typedef struct solver {
     ap_layer_task *t;
@@ -325,7 +325,7 @@ static bool fill_price(solver *s, ap_ends *e, uint32_t price)
     uint32_t *small = AP_NEW_ARRAY(s->arena, uint32_t, s->q.nnodes);
     uint32_t *reduced = AP_NEW_ARRAY(s->arena, uint32_t, s->q.nnodes);
     uint32_t *choice = AP_NEW_ARRAY(s->arena, uint32_t, s->p.problem.nnodes);
-    if (!ap_ends_run(e, price_nodes(s, t->price[price]), ENTRIES, total))
+    if (!ap_ends_run(e, price_nodes(s, t->price[price]), ADDITIONS, total))
         return false;
     gather_entries(s, total, ni, nj, entries);
     for (uint32_t k = 0; k < size; k++) {
@@ -356,9 +356,8 @@ static ap_status fill(solver *s)
     s->change = AP_NEW_ARRAY(s->arena, int64_t, (size_t)s->p.npoints + 1);
     uint32_t in = small_of(s, s->in), out = small_of(s, s->out);
     ap_ends *e = ap_ends_create(s->arena, &s->q, (int64_t)1 << s->shift, in, out);
-    for (uint32_t i = 0; i < s->t->nprices; i++)
-        if (!fill_price(s, e, i))
-            return ap_fail(s->ctx, AP_ERR_BUG, 0, "a layer is too wide to be eliminated");
+    for (uint32_t i = 0; i < s->t->nprices && !s->t->wide; i++)
+        s->t->wide = !fill_price(s, e, i);
     return AP_OK;
 }
 

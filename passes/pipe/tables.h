@@ -19,7 +19,7 @@
 
 enum {
     AP_VIEW_AXES = 2,
-    AP_LABELS_MAX = 12, /* per boundary */
+    AP_LABELS_MAX = 8, /* per boundary */
     AP_PRICES_MAX = 4,
 };
 
@@ -74,6 +74,7 @@ typedef struct ap_layer_task {
     const int64_t *price; /* ps per MiB of parameters: what is least is time + price * MiB, then bytes */
     /* Filled by the run: [price][in][out]; time AP_FORBIDDEN: not possible. */
     int64_t *time, *resident, *peak;
+    bool wide; /* too many strategies depend on each other: no times (only of views of two axes) */
     ap_status status;
     char message[512]; /* when the status is not AP_OK */
 } ap_layer_task;

@@ -76,7 +76,7 @@ static bool plan(ap_ends *x, uint64_t most)
         if (x->end[i] != AP_NONE)
             last[x->pre->place[x->end[i]]] = true;
     x->e = ap_elim_plan_keeping(x->arena, &x->left, most, last);
-    if (!x->e->exact || x->e->entries > most)
+    if (!x->e->exact || x->e->work > most || x->e->entries > most)
         return false;
     ap_elim_allocate(x->e);
     for (uint32_t e = 0; e < q->nedges; e++)

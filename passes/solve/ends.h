@@ -11,8 +11,8 @@ typedef struct ap_ends ap_ends;
  * borrowed. */
 ap_ends *ap_ends_create(ap_arena *arena, const ap_problem *p, int64_t scale, uint32_t a, uint32_t b);
 /* node_cost: per node and strategy, in place of the problem's own; AP_FORBIDDEN allowed. out: [of a][of b], or
- * AP_FORBIDDEN. False when that would take tables of more
- * than `most` entries, or sums of costs of 2^59 and more. */
+ * AP_FORBIDDEN. False when that would take more than `most` additions,
+ * or sums of costs of 2^59 and more. */
 bool ap_ends_run(ap_ends *e, const int64_t *const *node_cost, uint64_t most, int64_t *out);
 /* Behind a run: the choice of all nodes for strategies of a and b (0 where there is none) whose entry is not
  * forbidden. */
