@@ -2,6 +2,7 @@
  * included: |a-b| <= atol + rtol*|b|, NaN equal to NaN. */
 #include "driver/commands.h"
 
+#include "driver/launch.h"
 #include "driver/plan_file.h"
 #include "driver/process.h"
 #include "driver/supervise.h"
@@ -123,13 +124,7 @@ static ap_status run_model(ap_ctx *ctx, const ap_options *opt, const ap_module *
     ap_vec_push(&ctx->arena, &argv, "--output-dir");
     ap_vec_push(&ctx->arena, &argv, out_dir);
     ap_vec_push(&ctx->arena, &argv, NULL);
-    int code;
-    AP_TRY(ap_process_run(ctx, argv.at, true, &code));
-    if (code == 0)
-        return AP_OK;
-    if (code > 4 && code != AP_ERR_BUG)
-        return ap_fail(ctx, AP_ERR_ENV, 0, "%s ended with code %d", argv.at[0], code);
-    return (ap_status)code; /* the program has told why */
+    return ap_launch(ctx, opt, argv.at, true);
 }
 
 static ap_status compare_all(ap_ctx *ctx, const ap_options *opt, const ap_module *m, const char *dir, double rtol,

@@ -2,6 +2,7 @@
 #include "driver/commands.h"
 
 #include "driver/plan_file.h"
+#include "driver/launch.h"
 #include "driver/process.h"
 #include "driver/supervise.h"
 
@@ -60,13 +61,8 @@ static ap_status run_dir(ap_ctx *ctx, const ap_options *opt, const char *dir)
         ap_vec_push(&ctx->arena, &argv, opt->trace);
     }
     ap_vec_push(&ctx->arena, &argv, NULL);
-    int code;
-    AP_TRY(ap_process_run(ctx, argv.at, opt->quiet || opt->json, &code));
-    if (code == 0)
-        return opt->json ? print_outputs(ctx, opt, dir) : AP_OK;
-    if (code > 4 && code != AP_ERR_BUG)
-        return ap_fail(ctx, AP_ERR_ENV, 0, "%s ended with code %d", argv.at[0], code);
-    return (ap_status)code; /* the program has told why */
+    AP_TRY(ap_launch(ctx, opt, argv.at, opt->quiet || opt->json));
+    return opt->json ? print_outputs(ctx, opt, dir) : AP_OK;
 }
 
 static ap_status run_model(ap_ctx *ctx, const ap_options *opt)
@@ -119,6 +115,7 @@ static ap_status is_compiled(ap_ctx *ctx, const ap_options *opt)
 ap_status ap_cmd_run(ap_ctx *ctx, const ap_options *opt)
 {
     AP_TRY(check_values(ctx, opt));
+    AP_TRY(ap_launch_check(ctx, opt));
     struct stat st;
     if (stat(opt->subject, &st) == 0 && S_ISDIR(st.st_mode)) {
         AP_TRY(is_compiled(ctx, opt));

@@ -502,6 +502,9 @@ typedef struct aprt_program {
     uint32_t nstages, nchannels;
     const aprt_stage *stage;
     const aprt_channel *channel;
+    /* Predicted, in picoseconds from the beginning of a run, for traces; NULL: not known. */
+    const int64_t *run_ps;  /* [stage * microbatches + mb]: when the stage begins with the microbatch */
+    const int64_t *move_ps; /* [2 * (channel * microbatches + mb)]: when it is on its way: begin, end */
 } aprt_program;
 
 /* ------------------------------------------------------------------------------------------------------------------

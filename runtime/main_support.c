@@ -24,6 +24,7 @@ typedef struct request {
     const void **in;
     void **out;
     double *seconds; /* [repeat] */
+    bool quiet;      /* another process of the job prints and writes */
 } request;
 
 static int complain(const char *program, int status, const char *text)
@@ -53,7 +54,9 @@ static void print_help(const char *argv0, const aprt_program *p)
            "  --weights FILE      instead of weights.safetensors beside this program\n"
            "  --profile           print the time of every kernel and exchange\n"
            "  --trace FILE        write the last run as a trace for Perfetto\n"
-           "  --help              this text\n",
+           "  --ranks             print the number of devices\n"
+           "  --help              this text\n"
+           "Started by mpirun or srun, each process is one device; AUTOPAR_WATCHDOG=SECONDS bounds endless waits.\n",
            argv0, p->name, p->nranks, p->nranks == 1 ? "" : "s");
     print_ports(stdout, "inputs:", p->ninputs, p->input);
     print_ports(stdout, "outputs:", p->noutputs, p->output);
@@ -85,13 +88,17 @@ static int add_input(request *r, const char *text, aprt_failure *why)
     return aprt_fail(why, APRT_ERR_USAGE, "%s: the model has only %u inputs", text, p->ninputs);
 }
 
-static int read_options(request *r, int argc, char **argv, bool *out_help, aprt_failure *why)
+static int read_options(request *r, int argc, char **argv, int *out_help, aprt_failure *why)
 {
-    static const struct option options[] = {
-        {"input", required_argument, NULL, 'i'},  {"output-dir", required_argument, NULL, 'o'},
-        {"repeat", required_argument, NULL, 'r'}, {"weights", required_argument, NULL, 'w'},
-        {"profile", no_argument, NULL, 'p'},      {"trace", required_argument, NULL, 't'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"input", required_argument, NULL, 'i'},
+                                            {"output-dir", required_argument, NULL, 'o'},
+                                            {"repeat", required_argument, NULL, 'r'},
+                                            {"weights", required_argument, NULL, 'w'},
+                                            {"profile", no_argument, NULL, 'p'},
+                                            {"trace", required_argument, NULL, 't'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {"ranks", no_argument, NULL, 'n'},
+                                            {NULL, 0, NULL, 0}};
     int c, status = APRT_OK;
     optind = 1;
     opterr = 0;
@@ -107,8 +114,8 @@ static int read_options(request *r, int argc, char **argv, bool *out_help, aprt_
             r->profile = true;
         else if (c == 't')
             r->trace = optarg;
-        else if (c == 'h')
-            *out_help = true;
+        else if (c == 'h' || c == 'n')
+            *out_help = c;
         else if (c == 'r') {
             r->repeat = strtoll(optarg, &end, 10);
             if (*end || end == optarg || r->repeat < 1 || r->repeat > 1000000)
@@ -342,7 +349,7 @@ static int run_all(request *r, aprt_failure *why)
     if (status == APRT_OK && r->trace)
         status = aprt_trace_write(in, r->trace, why);
     aprt_close(in);
-    if (status != APRT_OK)
+    if (status != APRT_OK || r->quiet)
         return status;
     for (uint32_t i = 0; i < p->noutputs; i++)
         print_summary(p->output[i].name, &r->output[i]);
@@ -383,8 +390,8 @@ int aprt_main(int argc, char **argv, const aprt_program *p)
     hold_standard_streams();
     aprt_failure why = {""};
     request r = {.program = p, .repeat = 1};
-    bool help = false;
-    int status = APRT_OK;
+    int32_t rank;
+    int help = 0, status = APRT_OK;
     r.file = calloc(p->ninputs + 1u, sizeof *r.file);
     r.input = calloc(p->ninputs + 1u, sizeof *r.input);
     r.output = calloc(p->noutputs + 1u, sizeof *r.output);
@@ -394,7 +401,10 @@ int aprt_main(int argc, char **argv, const aprt_program *p)
         status = aprt_fail(&why, APRT_ERR_ENV, "out of memory");
     if (status == APRT_OK)
         status = read_options(&r, argc, argv, &help, &why);
-    if (status == APRT_OK && help)
+    r.quiet = aprt_comm_launched(&rank) > 0 && rank > 0;
+    if (status == APRT_OK && help == 'n')
+        printf("%d\n", p->nranks);
+    else if (status == APRT_OK && help && !r.quiet)
         print_help(argv[0], p);
     if (status == APRT_OK && !help) {
         r.seconds = calloc((size_t)r.repeat, sizeof *r.seconds);
@@ -406,5 +416,10 @@ int aprt_main(int argc, char **argv, const aprt_program *p)
     if (lost && status == APRT_OK)
         status = aprt_fail(&why, APRT_ERR_ENV, "cannot write to standard output");
     release(&r);
-    return status == APRT_OK ? 0 : complain(p->name, status, why.text);
+    if (status == APRT_OK)
+        return 0;
+    if (r.quiet) /* what is wrong for all, the first process tells; its end ends this one */
+        nanosleep(&(struct timespec){1, 0}, NULL);
+    aprt_comm_leave_code(status);
+    return complain(p->name, status, why.text);
 }

@@ -266,8 +266,8 @@ static void print_step(FILE *f, const aprt_program *p, const event *e, int threa
     fprintf(f, ",\"microbatch\":%lld}},\n", (long long)e->mb);
 }
 
-/* What was predicted: each stage does a microbatch when it has done the one before and the stages that send to it have
- * done theirs. Transfers have no predicted time here. `done`: per stage, microseconds. */
+/* What was predicted, a track for each stage. Where it is not known when a stage begins with a microbatch, that is when
+ * it has done the one before and the stages that send to it have done theirs. `done`: per stage, microseconds. */
 static void print_predicted(FILE *f, const aprt_program *p, double *done)
 {
     for (int64_t mb = 0; mb < p->microbatches; mb++)
@@ -275,11 +275,28 @@ static void print_predicted(FILE *f, const aprt_program *p, double *done)
             for (uint32_t c = 0; c < p->nchannels; c++)
                 if (p->channel[c].dst_stage == (int32_t)s && done[p->channel[c].src_stage] > done[s])
                     done[s] = done[p->channel[c].src_stage];
+            if (p->run_ps)
+                done[s] = 1e-6 * (double)p->run_ps[s * p->microbatches + mb];
             for (uint32_t i = 0; i < p->stage[s].ninstrs; i++) {
                 double duration = 1e-6 * (double)p->stage[s].instr[i].picoseconds;
                 print_event(f, p, &p->stage[s].instr[i], 2, (int)s, mb, done[s], duration);
                 done[s] += duration;
             }
+        }
+}
+
+/* Predicted transfers, a track for each channel. */
+static void print_moves(FILE *f, const aprt_program *p)
+{
+    for (uint32_t c = 0; c < p->nchannels && p->move_ps; c++)
+        for (int64_t mb = 0; mb < p->microbatches; mb++) {
+            const int64_t *ps = &p->move_ps[2 * (c * p->microbatches + mb)];
+            fprintf(
+                f,
+                "{\"ph\":\"X\",\"name\":\"move\",\"pid\":3,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"channel\":",
+                c, 1e-6 * (double)ps[0], 1e-6 * (double)(ps[1] - ps[0]));
+            print_string(f, p->channel[c].name);
+            fprintf(f, ",\"microbatch\":%lld}},\n", (long long)mb);
         }
 }
 
@@ -295,6 +312,12 @@ static void print_names(FILE *f, const aprt_program *p)
     for (uint32_t s = 0; s < p->nstages && p->nstages > 1; s++) {
         snprintf(name, sizeof name, "stage %u %.60s", s, p->stage[s].name);
         print_name(f, "thread_name", 2, (int)s, name);
+    }
+    if (p->move_ps)
+        print_name(f, "process_name", 3, 0, "predicted transfers");
+    for (uint32_t c = 0; c < p->nchannels && p->move_ps; c++) {
+        snprintf(name, sizeof name, "%.60s to stage %d", p->channel[c].name, p->channel[c].dst_stage);
+        print_name(f, "thread_name", 3, (int)c, name);
     }
 }
 
@@ -320,6 +343,7 @@ static void print_trace(FILE *f, const aprt_instance *in, const track *t, double
                 print_step(f, p, e, r, from, duration);
         }
     print_predicted(f, p, done);
+    print_moves(f, p);
     fputs("{}],\"displayTimeUnit\":\"ns\"}\n", f);
 }
 

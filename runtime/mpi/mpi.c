@@ -28,6 +28,7 @@ _Noreturn void mpi_comm_end(mpi_comm *c, int status, const char *text)
     fflush(stdout);
     fprintf(stderr, "%s: host %s: %s\n", c->layout->program->name, c->host, text);
     fflush(stderr);
+    aprt_comm_leave_code(status);
     /* MPI_Abort waits for an answer, which does not come when a link is cut. */
     if (pthread_create(&thread, NULL, end_soon, &c->end_status) != 0)
         _exit(status);
@@ -62,7 +63,7 @@ int mpi_buffer_grow(mpi_comm *c, aprt_device *d, mpi_buffer *b, size_t size)
 
 /* Until `done` is set, for the bound at most: calls that wait for all processes before anyone watches, or after. */
 typedef struct guard {
-    _Atomic uint32_t done;
+    mpi_nap nap;
     double seconds;
     pthread_t thread;
     const char *what;
@@ -71,18 +72,16 @@ typedef struct guard {
 static void *guard_main(void *user)
 {
     guard *g = user;
-    for (double t = 0; t < g->seconds; t += 0.02) {
-        nanosleep(&(struct timespec){0, 20000000}, NULL);
-        if (atomic_load(&g->done))
-            return NULL;
-    }
-    fprintf(stderr, "%s: not all processes of the job answer\n", g->what);
+    if (!mpi_nap_sleep(&g->nap, g->seconds))
+        return NULL;
+    fprintf(stderr, "%s: not all processes of the job have answered for %g seconds\n", g->what, g->seconds);
+    aprt_comm_leave_code(APRT_ERR_ENV);
     _exit(APRT_ERR_ENV);
 }
 
 static bool guard_start(guard *g, double seconds, const char *what)
 {
-    atomic_store(&g->done, 0);
+    mpi_nap_init(&g->nap);
     g->seconds = seconds;
     g->what = what;
     return pthread_create(&g->thread, NULL, guard_main, g) == 0;
@@ -90,8 +89,9 @@ static bool guard_start(guard *g, double seconds, const char *what)
 
 static void guard_stop(guard *g)
 {
-    atomic_store(&g->done, 1);
+    mpi_nap_end(&g->nap);
     pthread_join(g->thread, NULL);
+    mpi_nap_deinit(&g->nap);
 }
 
 /* At the end of the process: MPI waits for all others there. */
@@ -240,12 +240,16 @@ static void mpi_close(aprt_comm *base)
     mpi_comm *c = (mpi_comm *)base;
     MPI_Comm *all[] = {&c->exchanges, &c->channels, &c->control};
     aprt_failure why;
+    guard g;
     if (mpi_barrier(base, &why) != APRT_OK)
         mpi_comm_end(c, APRT_ERR_ENV, why.text);
+    const bool guarded = guard_start(&g, c->setup.watchdog, c->layout->program->name);
     mpi_watch_stop(c);
     mpi_channels_close(c);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         MPI_Comm_free(all[i]);
+    if (guarded)
+        guard_stop(&g);
     mpi_comm_free(c);
 }
 

@@ -42,6 +42,17 @@ typedef struct mpi_state {
     _Atomic int64_t mb;
 } mpi_state;
 
+/* A thread that sleeps until its time has come or it is told to end. mpi_wait.c */
+typedef struct mpi_nap {
+    pthread_mutex_t lock;
+    pthread_cond_t told;
+    bool ends;
+} mpi_nap;
+void mpi_nap_init(mpi_nap *n);
+void mpi_nap_deinit(mpi_nap *n);
+bool mpi_nap_sleep(mpi_nap *n, double seconds); /* false: it is to end */
+void mpi_nap_end(mpi_nap *n);
+
 typedef struct mpi_watch mpi_watch;
 
 typedef struct mpi_comm {

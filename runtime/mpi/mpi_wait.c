@@ -121,3 +121,46 @@ int mpi_batch_wait(mpi_comm *c, aprt_device *d, aprt_wait kind)
     b->count = 0;
     return status;
 }
+
+/* ---- naps ---- */
+
+void mpi_nap_init(mpi_nap *n)
+{
+    pthread_condattr_t a;
+    pthread_condattr_init(&a);
+    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+    pthread_mutex_init(&n->lock, NULL);
+    pthread_cond_init(&n->told, &a);
+    pthread_condattr_destroy(&a);
+    n->ends = false;
+}
+
+void mpi_nap_deinit(mpi_nap *n)
+{
+    pthread_mutex_destroy(&n->lock);
+    pthread_cond_destroy(&n->told);
+}
+
+bool mpi_nap_sleep(mpi_nap *n, double seconds)
+{
+    struct timespec until;
+    int error = 0;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const double end = (double)until.tv_nsec * 1e-9 + seconds;
+    until.tv_sec += (time_t)end;
+    until.tv_nsec = (long)((end - floor(end)) * 1e9);
+    pthread_mutex_lock(&n->lock);
+    while (!n->ends && error == 0)
+        error = pthread_cond_timedwait(&n->told, &n->lock, &until);
+    const bool goes_on = !n->ends;
+    pthread_mutex_unlock(&n->lock);
+    return goes_on;
+}
+
+void mpi_nap_end(mpi_nap *n)
+{
+    pthread_mutex_lock(&n->lock);
+    n->ends = true;
+    pthread_cond_signal(&n->told);
+    pthread_mutex_unlock(&n->lock);
+}

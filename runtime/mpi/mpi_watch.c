@@ -16,11 +16,11 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { TAG_BEAT = 1, PUMP_MICROSECONDS = 200, IDLE_MICROSECONDS = 20000 };
+enum { TAG_BEAT = 1, LEAVES = 2, PUMP_MICROSECONDS = 200, IDLE_MICROSECONDS = 20000 };
 
 /* What ranks tell rank 0; rank 0 answers with its own. */
 typedef struct beat {
-    uint32_t turn, home;
+    uint32_t turn, home; /* home: LEAVES in the last one */
     aprt_waiting waiting;
 } beat;
 
@@ -28,7 +28,7 @@ struct mpi_watch {
     mpi_comm *c;
     pthread_t thread;
     bool started;
-    _Atomic uint32_t stop;
+    mpi_nap nap;
     beat *heard, *landing; /* the latest one of each peer; where the next one arrives */
     double *silent;        /* seconds since then */
     beat *said;            /* to whom this rank talks: messages that may be on their way */
@@ -60,9 +60,13 @@ static void talk(mpi_watch *w, bool speak)
     mpi_comm *c = w->c;
     for (int32_t i = 0; i < w->peers; i++) {
         int done = 0;
-        if (MPI_Test(&w->hearing[i], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done) {
+        if (w->hearing[i] == MPI_REQUEST_NULL)
+            w->silent[i] = 0; /* has said that it leaves */
+        else if (MPI_Test(&w->hearing[i], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done) {
             w->silent[i] = 0;
             w->heard[i] = w->landing[i];
+            if (w->landing[i].home == LEAVES)
+                continue; /* of a peer that is faster than this one in closing; its last */
             MPI_Irecv(&w->landing[i], sizeof *w->landing, MPI_BYTE, w->first + i, TAG_BEAT, c->control, &w->hearing[i]);
         }
         done = 0;
@@ -129,7 +133,8 @@ static void *watch_main(void *user)
     mpi_comm *c = w->c;
     const double period = c->setup.watchdog / 8 < 1 ? c->setup.watchdog / 8 : 1;
     double spoken = now() - period;
-    while (!atomic_load(&w->stop)) {
+    double pause = 0;
+    while (mpi_nap_sleep(&w->nap, pause)) {
         const double t = now();
         const bool speak = t - spoken >= period;
         pthread_mutex_lock(&c->lock);
@@ -143,9 +148,8 @@ static void *watch_main(void *user)
                 check_stall(w, seconds);
             spoken = t;
         }
-        long pause = atomic_load(&c->moving) ? PUMP_MICROSECONDS : IDLE_MICROSECONDS;
-        pause = (double)pause > 1e6 * period ? (long)(1e6 * period) : pause;
-        nanosleep(&(struct timespec){0, 1000 * pause}, NULL);
+        pause = 1e-6 * (atomic_load(&c->moving) ? PUMP_MICROSECONDS : IDLE_MICROSECONDS);
+        pause = pause > period ? period : pause;
     }
     return NULL;
 }
@@ -156,6 +160,7 @@ int mpi_watch_start(mpi_comm *c, aprt_failure *why)
     if (!w)
         return aprt_fail(why, APRT_ERR_ENV, "out of memory");
     w->c = c;
+    mpi_nap_init(&w->nap);
     w->first = c->rank == 0;
     w->peers = c->rank == 0 ? c->layout->program->nranks - 1 : 1;
     const size_t n = (size_t)w->peers + 1;
@@ -176,21 +181,35 @@ int mpi_watch_start(mpi_comm *c, aprt_failure *why)
     return w->started ? APRT_OK : aprt_fail(why, APRT_ERR_ENV, "cannot start the thread that watches");
 }
 
+/* The last beat to each peer says so, and all are heard to that one: a message that is left when a communicator is
+ * freed would be taken for one of the next that gets its number. */
+static void part(mpi_watch *w)
+{
+    for (int32_t i = 0; i < w->peers; i++) {
+        MPI_Wait(&w->saying[i], MPI_STATUS_IGNORE);
+        w->said[i] = (beat){.home = LEAVES};
+        MPI_Isend(&w->said[i], sizeof *w->said, MPI_BYTE, w->first + i, TAG_BEAT, w->c->control, &w->saying[i]);
+    }
+    for (int32_t i = 0; i < w->peers; i++) {
+        MPI_Wait(&w->hearing[i], MPI_STATUS_IGNORE); /* nothing, if that was heard already */
+        while (w->landing[i].home != LEAVES)
+            MPI_Recv(&w->landing[i], sizeof *w->landing, MPI_BYTE, w->first + i, TAG_BEAT, w->c->control,
+                     MPI_STATUS_IGNORE);
+        MPI_Wait(&w->saying[i], MPI_STATUS_IGNORE);
+    }
+}
+
 void mpi_watch_stop(mpi_comm *c)
 {
     mpi_watch *w = c->watch;
     if (!w)
         return;
-    atomic_store(&w->stop, 1);
+    mpi_nap_end(&w->nap);
     if (w->started)
         pthread_join(w->thread, NULL);
-    for (int32_t i = 0; i < w->peers; i++) {
-        if (w->hearing[i] != MPI_REQUEST_NULL) {
-            MPI_Cancel(&w->hearing[i]);
-            MPI_Wait(&w->hearing[i], MPI_STATUS_IGNORE);
-        }
-        MPI_Wait(&w->saying[i], MPI_STATUS_IGNORE);
-    }
+    if (w->started)
+        part(w);
+    mpi_nap_deinit(&w->nap);
     free(w->heard);
     free(w->landing);
     free(w->said);
