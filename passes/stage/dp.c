@@ -178,11 +178,11 @@ static void run_rest(ap_stages_dp *d, uint32_t level, uint32_t next, uint32_t bo
             c++;
         int64_t *rest = d->rest + (at + k) * d->ld;
         bool some = run_prices(d, t, closed, most, rest);
-        if (t->row_open[k] && run_prices(d, t, open, most, d->other)) {
+        if (t->row_open[k]) {
             const uint8_t *is_open = d->open + (size_t)d->p->choice[c].group * d->ld;
+            some = run_prices(d, t, open, most, d->other) || some;
             for (uint32_t u = 0; u < d->states; u++)
                 rest[u] = is_open[u] ? d->other[u] : rest[u];
-            some = true;
         }
         if (some && d->idle && d->family == AP_STAGES_IN_ORDER)
             run_idle(d, rest);

@@ -148,6 +148,7 @@ static inline int64_t *ap_stages_start_row(const ap_stages_dp *d, uint32_t level
 }
 int64_t *ap_stages_rest_row(const ap_stages_dp *d, uint32_t level, uint32_t boundary, uint32_t choice, uint32_t out);
 
+bool ap_stages_share_host(const ap_stages_problem *p, uint32_t a, uint32_t b); /* can the two choices? */
 /* What a transfer costs, never less than between nearer stages. */
 int64_t ap_stages_price(const ap_stages_problem *p, uint32_t boundary, uint32_t from, uint32_t out, uint32_t to,
                         uint32_t in, ap_near near);

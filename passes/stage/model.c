@@ -121,8 +121,7 @@ static void fill_transfers(const ap_stages_dp *d, uint32_t boundary, const uint3
     for (uint32_t i = 0; i < t->rows; i++) {
         for (uint32_t j = 0; j < t->rows; j++) {
             size_t at = (size_t)i * t->rows + j;
-            bool near = d->family == AP_STAGES_IN_ORDER && d->part[choice[i]] && d->part[choice[j]] &&
-                        p->choice[choice[i]].group == p->choice[choice[j]].group;
+            bool near = d->family == AP_STAGES_IN_ORDER && ap_stages_share_host(p, choice[i], choice[j]);
             t->closed[at] = ap_stages_price(p, boundary, choice[i], label[i], choice[j], label[j], AP_NEAR_HOSTS);
             t->open[at] = near ? ap_stages_price(p, boundary, choice[i], label[i], choice[j], label[j], AP_NEAR_HOST)
                                : t->closed[at];

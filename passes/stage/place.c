@@ -11,21 +11,31 @@ ap_near ap_stages_near(const ap_stages_problem *p, const ap_stages_pick *a, cons
     return one ? AP_NEAR_HOST : AP_NEAR_HOSTS;
 }
 
+static bool is_part(const ap_stages_problem *p, uint32_t choice)
+{
+    const ap_stages_choice *c = &p->choice[choice];
+    return c->hosts == 1 && c->devices < p->group[c->group].devices;
+}
+
+bool ap_stages_share_host(const ap_stages_problem *p, uint32_t a, uint32_t b)
+{
+    const ap_stages_choice *x = &p->choice[a], *y = &p->choice[b];
+    return x->group == y->group && is_part(p, a) && is_part(p, b) &&
+           x->devices + y->devices <= p->group[x->group].devices;
+}
+
 int64_t ap_stages_price(const ap_stages_problem *p, uint32_t boundary, uint32_t from, uint32_t out, uint32_t to,
                         uint32_t in, ap_near near)
 {
     if (p->choice[from].group != p->choice[to].group)
         return p->transfer(p->user, boundary, from, out, to, in, AP_NEAR_GROUPS);
-    int64_t inside = p->transfer(p->user, boundary, from, out, to, in, AP_NEAR_HOST);
+    bool share = ap_stages_share_host(p, from, to);
+    if (near == AP_NEAR_HOST && !share)
+        return AP_STAGES_NONE;
+    int64_t inside = share ? p->transfer(p->user, boundary, from, out, to, in, AP_NEAR_HOST) : 0;
     if (near == AP_NEAR_HOST)
         return inside;
     return ap_max_i64(inside, p->transfer(p->user, boundary, from, out, to, in, AP_NEAR_HOSTS));
-}
-
-static bool is_part(const ap_stages_problem *p, uint32_t choice)
-{
-    const ap_stages_choice *c = &p->choice[choice];
-    return c->hosts == 1 && c->devices < p->group[c->group].devices;
 }
 
 void ap_stages_hosts_clear(const ap_stages_problem *p, ap_stages_host *host)

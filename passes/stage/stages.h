@@ -55,8 +55,8 @@ typedef struct ap_stages_problem {
     const int64_t *const *slot;   /* [boundary * nchoices + choice][label]: bytes of one slot; NULL (entry or all): 0 */
     int32_t in_depth, out_depth;  /* slots that a stage keeps of what it gets and of what it sends; also at the ends
                                      of the model, where slot bytes are whatever the caller says */
-    /* ps of one microbatch's transfer between stages at a boundary, or AP_STAGES_NONE; taken as at least that of
-     * stages nearer to each other. Called once per combination
+    /* ps of one microbatch's transfer between stages at a boundary, or AP_STAGES_NONE. Between hosts it is taken as at
+     * least that on one host; AP_NEAR_HOST is asked for only where both can lie on one. Called once per combination
      * and class of boundary (boundary_class[b], or NULL: each its own), and again where plans are evaluated. */
     int64_t (*transfer)(void *user, uint32_t boundary, uint32_t from, uint32_t out, uint32_t to, uint32_t in,
                         ap_near near);

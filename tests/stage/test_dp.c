@@ -289,11 +289,54 @@ static void large_ones(void **state)
     run_large(32, 2, 8, 2, false, 0, 8);
 }
 
+/* What contradicts itself is refused, and says what. */
+static void refused(void **state)
+{
+    (void)state;
+    static const uint32_t nlabels[] = {1, 1, 1, 1, 1, 1}, other[] = {1, 1, 1, 1, 2, 1};
+    static const int64_t second[] = {1000000000000, 1000000000000}, age = 1000000 * 1000000000000, negative = -1;
+    static const uint32_t class[] = {0, 1, 1, 0, 0, 0};
+    for (int i = 0; i < 7; i++) {
+        ap_ctx *ctx = ap_ctx_create();
+        ap_stages_group group[] = {{2, 4, INT64_MAX}, {300, 8, INT64_MAX}, {300, 8, INT64_MAX}};
+        ap_stages_choice choice = {0, 1, 2, 0};
+        ap_stages_table table[5];
+        for (int l = 0; l < 5; l++)
+            table[l] = (ap_stages_table){.time = i == 0 && l == 1 ? &negative : i == 1 ? &age : second};
+        ap_stages_problem p = {.nlayers = 5,
+                               .nchoices = 1,
+                               .ngroups = i == 2 ? 3 : 1,
+                               .group = group,
+                               .choice = &choice,
+                               .nlabels = i == 3 ? other : nlabels,
+                               .table = table,
+                               .transfer = no_time,
+                               .microbatches = i == 4 ? 0 : 4};
+        if (i == 3) {
+            static const uint32_t one[] = {0, 0, 0, 0, 0, 0};
+            p.boundary_class = one;
+        }
+        if (i == 5)
+            choice = (ap_stages_choice){0, 2, 2, 0}; /* two halves of hosts */
+        if (i == 6)
+            p.boundary_class = class; /* a good one */
+        ap_stages_options opt = {0};
+        ap_stages_result out;
+        ap_status want = i == 6 ? AP_OK : AP_ERR_USAGE;
+        assert_int_equal(ap_stages_solve(ctx, &ctx->arena, &p, &opt, &out), want);
+        assert_int_equal(ctx->diags.len, i == 6 ? 0 : 1);
+        if (i < 6)
+            printf("%s\n", ctx->diags.at[0].text);
+        ap_ctx_release(ctx);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(falls_with_the_bound),
         cmocka_unit_test(alpa_self_test),
+        cmocka_unit_test(refused),
         cmocka_unit_test(large_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,16 +82,23 @@ static wide stage_time(const brute *b, const ap_stages_pick *s)
     return bytes <= p->group[p->choice[s->choice].group].capacity ? w.time : NEVER;
 }
 
+static bool is_part(const ap_stages_problem *p, uint32_t c)
+{
+    return p->choice[c].hosts == 1 && p->choice[c].devices < p->group[p->choice[c].group].devices;
+}
+
+/* A transfer between hosts never takes less than one on a host, where there could be one. */
 static wide price(const ap_stages_problem *p, const ap_stages_pick *s, ap_near near)
 {
-    wide most = 0;
-    ap_near from = near == AP_NEAR_GROUPS ? AP_NEAR_GROUPS : AP_NEAR_HOST;
-    for (ap_near k = from; k <= near; k++) {
-        int64_t x = p->transfer(p->user, s->last, s->choice, s->out, s[1].choice, s[1].in, k);
-        wide w = x == AP_STAGES_NONE ? NEVER : x;
-        most = w > most ? w : most;
-    }
-    return most;
+    const ap_stages_choice *x = &p->choice[s->choice], *y = &p->choice[s[1].choice];
+    int64_t far = p->transfer(p->user, s->last, s->choice, s->out, s[1].choice, s[1].in, near);
+    if (far == AP_STAGES_NONE)
+        return NEVER;
+    if (near != AP_NEAR_HOSTS || !is_part(p, s->choice) || !is_part(p, s[1].choice) ||
+        x->devices + y->devices > p->group[x->group].devices)
+        return far;
+    int64_t inside = p->transfer(p->user, s->last, s->choice, s->out, s[1].choice, s[1].in, AP_NEAR_HOST);
+    return inside == AP_STAGES_NONE ? NEVER : inside < far ? far : inside;
 }
 
 /* The best total over all labels, each transfer as near as `near` says. */
@@ -113,11 +120,6 @@ static wide best_total(brute *b, const ap_near *near, uint32_t i, wide sum, wide
         }
     }
     return best;
-}
-
-static bool is_part(const ap_stages_problem *p, uint32_t c)
-{
-    return p->choice[c].hosts == 1 && p->choice[c].devices < p->group[p->choice[c].group].devices;
 }
 
 static void nearness(const brute *b, bool packed, ap_near *near)
