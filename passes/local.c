@@ -179,7 +179,9 @@ static ap_status emit_return(ap_low *low, const ap_low_item *it)
     const ap_node_info *n = ap_node_at(low->m, it->node);
     for (uint32_t i = 0; i < n->nin; i++) {
         const ap_low_value *v = &low->value[n->in[i]];
-        ap_low_call call = {.name = "output", .about = "a result for the caller", .loc = it->loc};
+        bool slot = low->p->outputs.at[i].slot;
+        ap_low_call call = {.name = slot ? "slot" : "output", .loc = it->loc};
+        call.about = slot ? "a result for other stages" : "a result for the caller";
         ap_low_place to, from;
         if (low->value[v->root].direct || is_empty(v))
             continue;

@@ -3,9 +3,10 @@
  *     apopt FILE.ap [--passes=LIST] [--local] [--print-only] [--no-verify] [--check] [--read-local]
  *
  * Reads a module, verifies it, runs the passes, verifies after each, prints. --local lowers to a local
- * program and prints that. A file that begins with `pipeline` is read, verified and printed as one. --print-only reads
- * and prints. --check also evaluates after every pass and compares. --read-local reads a local program instead,
- * verifies and prints it. --verify is the default. The exit code is that of the status; messages go to standard error.
+ * program and prints that. A file that begins with `pipeline` or `program` is read, verified and printed as one; with
+ * --local a pipeline becomes a program. --print-only reads and prints. --check also evaluates after every pass and
+ * compares. --read-local reads a local program instead, verifies and prints it. --verify is the default. The exit code
+ * is that of the status; messages go to standard error.
  */
 #include "ir/base/file.h"
 #include "ir/lex.h"
@@ -13,6 +14,7 @@
 #include "ir/pipeline.h"
 #include "ir/text_form.h"
 #include "passes/check.h"
+#include "passes/pipe/lower.h"
 
 #include <string.h>
 
@@ -98,11 +100,30 @@ static ap_status process_local(ap_ctx *ctx, const options *o, const ap_file *f, 
     return AP_OK;
 }
 
-static bool is_pipeline(ap_ctx *ctx, const ap_file *f)
+static bool begins_with(ap_ctx *ctx, const ap_file *f, const char *word)
 {
     ap_lex l;
     ap_lex_init(&l, ctx, NULL, (const char *)f->data, f->size);
-    return ap_lex_accept_word(&l, "pipeline");
+    return ap_lex_accept_word(&l, word);
+}
+
+static ap_status print_program(const options *o, ap_program *g, ap_text *out)
+{
+    if (!o->print_only && !o->no_verify)
+        AP_TRY(ap_program_verify(g));
+    ap_program_print(g, out);
+    return AP_OK;
+}
+
+/* On this machine, all ranks on one host. */
+static ap_status lower_pipeline(ap_ctx *ctx, const options *o, ap_pipeline *p, ap_text *out)
+{
+    ap_cluster c;
+    ap_program *g;
+    ap_cluster_local(p->nranks, &c);
+    AP_TRY(ap_pipe_explicit(ctx, p, &c));
+    AP_TRY(ap_lower_program(ctx, p, NULL, ap_name_str(ctx, p->name), &g));
+    return print_program(o, g, out);
 }
 
 static ap_status process_pipeline(ap_ctx *ctx, const options *o, const ap_file *f, ap_text *out)
@@ -111,8 +132,17 @@ static ap_status process_pipeline(ap_ctx *ctx, const options *o, const ap_file *
     AP_TRY(ap_pipeline_parse(ctx, stem(o->file), (const char *)f->data, f->size, &p));
     if (!o->print_only && !o->no_verify)
         AP_TRY(ap_pipeline_verify(p));
+    if (o->local && !o->print_only)
+        return lower_pipeline(ctx, o, p, out);
     ap_pipeline_print(p, out);
     return AP_OK;
+}
+
+static ap_status process_program(ap_ctx *ctx, const options *o, const ap_file *f, ap_text *out)
+{
+    ap_program *g;
+    AP_TRY(ap_program_parse(ctx, stem(o->file), (const char *)f->data, f->size, &g));
+    return print_program(o, g, out);
 }
 
 static ap_status process(ap_ctx *ctx, const options *o, const ap_file *f, ap_text *out)
@@ -121,8 +151,10 @@ static ap_status process(ap_ctx *ctx, const options *o, const ap_file *f, ap_tex
     ap_check check = {0};
     if (o->read_local)
         return process_local(ctx, o, f, out);
-    if (is_pipeline(ctx, f))
+    if (begins_with(ctx, f, "pipeline"))
         return process_pipeline(ctx, o, f, out);
+    if (begins_with(ctx, f, "program"))
+        return process_program(ctx, o, f, out);
     AP_TRY(ap_module_parse(ctx, stem(o->file), (const char *)f->data, f->size, &m));
     if (!o->print_only && !o->no_verify)
         AP_TRY(ap_module_verify(m));
