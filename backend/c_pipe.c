@@ -147,3 +147,32 @@ void ap_emit_channels(const ap_emit *e, ap_text *t)
     }
     ap_text_add(t, "};\n");
 }
+
+/* ---- predicted times ---- */
+
+static void print_times(ap_text *t, const char *name, uint32_t rows, int64_t columns, const int64_t *ps)
+{
+    ap_text_addf(t, "static const int64_t %s[] = {\n", name);
+    for (uint32_t i = 0; i < rows; i++) {
+        ap_text_add(t, "    ");
+        for (int64_t k = 0; k < columns; k++)
+            ap_text_addf(t, "%" PRId64 ",%s", ps[i * columns + k],
+                         k + 1 == columns ? "\n"
+                         : k % 8 == 7     ? "\n    "
+                                          : " ");
+    }
+    ap_text_add(t, "};\n");
+}
+
+void ap_emit_predicted(const ap_emit *e, ap_text *t)
+{
+    const ap_program *g = e->program;
+    if (g->run_ps) {
+        ap_text_add(t, "\n/* Predicted picoseconds: when each stage begins with each microbatch. */\n");
+        print_times(t, "run_ps", g->stages.len, g->microbatches, g->run_ps);
+    }
+    if (g->move_ps && g->channels.len) {
+        ap_text_add(t, "\n/* When each channel begins to move a microbatch and has moved it. */\n");
+        print_times(t, "move_ps", g->channels.len, 2 * (int64_t)g->microbatches, g->move_ps);
+    }
+}

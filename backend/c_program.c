@@ -90,6 +90,10 @@ static void print_program(const ap_emit *e, ap_text *t)
                  e->opt->name, e->opt->name, g->nranks, g->microbatches, g->inputs.len, g->outputs.len, g->stages.len);
     if (g->channels.len)
         ap_text_addf(t, "    .nchannels = %u,\n    .channel = channels,\n", g->channels.len);
+    if (g->run_ps)
+        ap_text_add(t, "    .run_ps = run_ps,\n");
+    if (g->move_ps && g->channels.len)
+        ap_text_add(t, "    .move_ps = move_ps,\n");
     ap_text_add(t, "};\n");
 }
 
@@ -156,6 +160,7 @@ ap_status ap_emit_program(ap_emit *e)
         print_stage(e, &stages, written);
     }
     ap_emit_channels(e, &t);
+    ap_emit_predicted(e, &t);
     ap_text_addf(&t, "\nstatic const aprt_stage stages[] = {\n%s};\n", ap_text_str(&stages));
     print_program(e, &t);
     print_api(e, &t);

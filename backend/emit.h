@@ -100,6 +100,8 @@ uint32_t ap_emit_conv_slots(const ap_emit *e);
 /* The instruction list of a stage as a function; channels and their pieces, if any. */
 void ap_emit_list_function(const ap_emit *e, ap_text *t);
 void ap_emit_channels(const ap_emit *e, ap_text *t);
+/* The tables of predicted times, where there are any. */
+void ap_emit_predicted(const ap_emit *e, ap_text *t);
 /* Which of the program's ports, or of the channels, those of the stage are. */
 void ap_emit_port_numbers(const ap_emit *e, ap_text *t);
 

@@ -59,6 +59,9 @@ typedef struct ap_program {
     AP_VEC(ap_local *) stages; /* kernels of one name are the same in all of them */
     AP_VEC(ap_channel) channels;
     AP_VEC(ap_list) lists; /* one per stage */
+    /* When things happen in a run, as predicted, in picoseconds; for traces, and not in the text. NULL: not known. */
+    const int64_t *run_ps;  /* [stage * microbatches + k]: when the stage runs microbatch k */
+    const int64_t *move_ps; /* [2 * (channel * microbatches + k)]: when it is on its way: begin, end */
 } ap_program;
 
 /* One stage: its own name, ports and microbatches; the list is a loop of runs. `p` is borrowed. */

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 
 enum { OUT, IN, DIRECTIONS };
+enum { MAX_NOTED = 20000 }; /* times in the source of a program */
 
 /* ---- loads of a wire ---- */
 
@@ -145,6 +146,26 @@ ap_sim_model *ap_sim_of_program(const ap_program *p, const ap_cluster *c, ap_are
     out->w = ap_program_wiring(p, arena);
     out->in = (ap_sim){.w = &out->w, .lists = p->lists.at, .stage = stage, .wire = wire, .nports = m.nports};
     return out;
+}
+
+void ap_sim_note(ap_program *p, const ap_sim_result *r, ap_arena *arena)
+{
+    const int64_t B = p->microbatches;
+    if (p->stages.len < 2 || B * (p->stages.len + 2 * (int64_t)p->channels.len) > MAX_NOTED)
+        return;
+    int64_t *run = AP_NEW_ARRAY(arena, int64_t, B * p->stages.len);
+    int64_t *move = AP_NEW_ARRAY(arena, int64_t, 2 * B * p->channels.len);
+    for (uint32_t i = 0; i < r->events.len; i++) {
+        const ap_sim_event *e = &r->events.at[i];
+        if (e->kind == AP_SIM_RUN)
+            run[e->stage * B + e->microbatch] = e->start_ps;
+        if (e->kind == AP_SIM_TRANSFER) {
+            move[2 * (e->wire * B + e->microbatch)] = e->start_ps;
+            move[2 * (e->wire * B + e->microbatch) + 1] = e->end_ps;
+        }
+    }
+    p->run_ps = run;
+    p->move_ps = move;
 }
 
 /* ---- pipelines ---- */

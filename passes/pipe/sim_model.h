@@ -16,6 +16,10 @@ typedef struct ap_sim_model {
  * takes), memory as it is laid out, every piece of a channel by the ports that it goes through. */
 ap_sim_model *ap_sim_of_program(const ap_program *p, const ap_cluster *c, ap_arena *arena);
 
+/* Notes in the program when the simulation (which was recorded) says that stages run and channels move. Programs of one
+ * stage, and of very many microbatches, are left alone. */
+void ap_sim_note(ap_program *p, const ap_sim_result *r, ap_arena *arena);
+
 /* What the planner thinks of a planned pipeline with lists, for candidates that are not lowered. `result` is that of
  * ap_pipe_build (NULL: each stage is evaluated anew); what is on its way is looked at piece by piece all the same. */
 ap_status ap_sim_of_pipeline(const ap_pipeline *p, const ap_cluster *c, const ap_pipe_result *result, ap_arena *arena,
