@@ -118,23 +118,29 @@ static void price_nodes(ap_dual *d)
     }
 }
 
+/* Scaled costs of an edge with the price of its demands. */
+static void price_pair(const ap_dual *d, uint32_t e, int64_t forbidden, int64_t *out)
+{
+    const ap_problem *p = &d->k->p;
+    const int64_t *cost = p->edge[e].cost;
+    size_t n = (size_t)p->nstrategies[p->edge[e].u] * p->nstrategies[p->edge[e].v];
+    for (size_t i = 0; i < n; i++)
+        out[i] = cost[i] == AP_FORBIDDEN ? forbidden : cost[i] * d->scale;
+    for (uint32_t q = d->local->pair_at[e]; q < d->local->pair_at[e + 1]; q++) {
+        const ap_pair_demand *x = &p->pair_demand[d->local->pair_of[q]];
+        for (size_t i = 0; i < n; i++)
+            if (cost[i] != AP_FORBIDDEN)
+                out[i] += price(d, x->lo, x->hi, x->usage[i]);
+    }
+}
+
 /* Demands of one edge need not stand together: the edge is priced when its first one is met. */
 static void price_pairs(ap_dual *d)
 {
-    const ap_problem *p = &d->k->p;
-    for (uint32_t e = 0; e < p->nedges; e++) {
-        uint32_t from = d->local->pair_at[e], to = d->local->pair_at[e + 1];
-        if (from == to)
+    for (uint32_t e = 0; e < d->k->p.nedges; e++) {
+        if (d->local->pair_at[e] == d->local->pair_at[e + 1])
             continue;
-        size_t n = (size_t)p->nstrategies[p->edge[e].u] * p->nstrategies[p->edge[e].v];
-        for (size_t i = 0; i < n; i++)
-            d->pair_cost[i] = p->edge[e].cost[i] == AP_FORBIDDEN ? AP_FORBIDDEN : p->edge[e].cost[i] * d->scale;
-        for (uint32_t q = from; q < to; q++) {
-            const ap_pair_demand *x = &p->pair_demand[d->local->pair_of[q]];
-            for (size_t i = 0; i < n; i++)
-                if (d->pair_cost[i] != AP_FORBIDDEN)
-                    d->pair_cost[i] += price(d, x->lo, x->hi, x->usage[i]);
-        }
+        price_pair(d, e, AP_FORBIDDEN, d->pair_cost);
         ap_elim_set_edge(d->e, e, d->pair_cost, 1);
     }
 }
@@ -349,6 +355,19 @@ void ap_dual_run(ap_dual *d, int64_t cutoff)
 }
 
 /* ---- fixing ---- */
+
+void ap_dual_price(ap_dual *d, int64_t **out_edge)
+{
+    const ap_problem *p = &d->k->p;
+    memcpy(d->lambda, d->best_lambda, d->k->nrows * sizeof *d->lambda);
+    fix_multipliers(d);
+    price_nodes(d);
+    for (uint32_t e = 0; e < p->nedges; e++) {
+        out_edge[e] =
+            AP_NEW_ARRAY(d->arena, int64_t, (size_t)p->nstrategies[p->edge[e].u] * p->nstrategies[p->edge[e].v]);
+        price_pair(d, e, AP_ELIM_INF, out_edge[e]);
+    }
+}
 
 void ap_dual_fix(ap_dual *d, int64_t cutoff)
 {

@@ -41,6 +41,9 @@ typedef struct ap_dual {
 ap_dual *ap_dual_create(ap_arena *arena, const ap_kernel *k, ap_elim *e, ap_local *l, ap_effort *effort);
 /* Raises the bound until it meets min(cutoff, best cost), or nothing moves, or the effort is spent. */
 void ap_dual_run(ap_dual *d, int64_t cutoff);
+/* Costs with the price of memory at the best multipliers, times d->scale: node_cost of d, and edges as they are listed
+ * (AP_ELIM_INF: forbidden). A choice that fits costs at least (their sum - d->back) / d->scale. */
+void ap_dual_price(ap_dual *d, int64_t **out_edge);
 /* At the best multipliers, with an exact plan: what no choice cheaper than the cutoff can take. */
 void ap_dual_fix(ap_dual *d, int64_t cutoff);
 

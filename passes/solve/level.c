@@ -5,6 +5,7 @@
 #include "passes/solve/large.h"
 #include "passes/solve/mip.h"
 #include "passes/solve/presolve.h"
+#include "passes/solve/sweep.h"
 
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #define WORK_OFTEN ((uint64_t)1 << 26)
 #define MIP_VARIABLES 30000
 #define SPLIT_ENTRIES ((uint64_t)1 << 25)
+#define SWEEP_NODES 1000
 #define DEPTH_MAX 8
 #define FIRST_WORK 4000000
 #define FIRST_NODES 16 /* up to so many the exact road is the shortest */
@@ -248,6 +250,31 @@ static void run_mip(block *b)
     ap_arena_deinit(&scratch);
 }
 
+/* Where memory is so tight that few strategies fit beside each other; with a part of what is left. */
+static void run_sweep(block *b)
+{
+    ap_effort *all = &b->s->effort, part = *all;
+    ap_arena scratch;
+    ap_sweep_result r;
+    /* where elimination is exact few nodes are pending at any time */
+    bool narrow = b->elim->exact;
+    ap_sweep_sizes sizes = {narrow ? 2000000 : 500000, 400000};
+    if (all->work != INT64_MAX)
+        part.work = all->work / (narrow ? 3 : 10);
+    if (all->deadline > 0)
+        part.deadline = ap_effort_now() + ap_effort_left(all) / (narrow ? 3 : 10);
+    int64_t before = part.work;
+    ap_arena_init(&scratch, b->s->arena->out_of_memory, b->s->arena->user);
+    ap_sweep_run(&scratch, b->k, b->dual, b->local, b->cutoff, &sizes, &part, &r);
+    ap_arena_deinit(&scratch);
+    if (before != INT64_MAX)
+        all->work -= before - part.work;
+    if (r.complete && !b->local->found && b->cutoff == INT64_MAX)
+        b->out->infeasible = true;
+    if (r.made)
+        raise_bound(b, ap_min_i64(r.bound, goal(b)), AP_PROOF_SWEEP);
+}
+
 /* Work for ascent, search and branching before exact elimination takes over. */
 static int64_t first_share(const ap_solver *s)
 {
@@ -279,6 +306,8 @@ static ap_status solve_block(ap_solver *s, const ap_kernel *k, int64_t cutoff, i
             run_dual(&b);
         else
             simple_choices(&b);
+        if (!closed(&b) && k->nrows > 0 && k->p.nnodes <= SWEEP_NODES && b.dual && !out->infeasible)
+            run_sweep(&b);
         if (!closed(&b) && !s->small && depth == 0 && b.local->found && b.elim && !large)
             AP_TRY(ap_lns_run(s, k, b.local, out->bound));
         if (!closed(&b))

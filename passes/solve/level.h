@@ -12,7 +12,13 @@
 #include "passes/solve/kernel.h"
 #include "passes/solve/primal.h"
 
-typedef enum ap_proof { AP_PROOF_PRESOLVE, AP_PROOF_ELIMINATION, AP_PROOF_MULTIPLIERS, AP_PROOF_BRANCHING } ap_proof;
+typedef enum ap_proof {
+    AP_PROOF_PRESOLVE,
+    AP_PROOF_ELIMINATION,
+    AP_PROOF_MULTIPLIERS,
+    AP_PROOF_SWEEP,
+    AP_PROOF_BRANCHING
+} ap_proof;
 
 typedef struct ap_outcome {
     bool found, infeasible;

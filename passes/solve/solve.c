@@ -7,7 +7,7 @@
 #define DEFAULT_WORK 10000000
 #define ROUNDING 1e-8 /* what branch and cut's doubles may leave of a gap, relative */
 
-static const char *const proof_names[] = {"presolve", "elimination", "multipliers", "branch and cut"};
+static const char *const proof_names[] = {"presolve", "elimination", "multipliers", "states", "branch and cut"};
 
 void ap_solve_defaults(ap_solve_options *out)
 {
