@@ -110,9 +110,34 @@ static void print_channel(const ap_program *p, const ap_channel *c, ap_text *out
     ap_text_add(out, "}\n");
 }
 
+static bool same_ports(uint32_t n, const ap_port *a, uint32_t m, const ap_port *b)
+{
+    bool same = n == m;
+    for (uint32_t i = 0; same && i < n; i++) {
+        same = a[i].name == b[i].name && a[i].dtype == b[i].dtype && a[i].rank == b[i].rank && !b[i].slot;
+        for (int d = 0; same && d < a[i].rank; d++)
+            same = a[i].dim[d] == b[i].dim[d];
+    }
+    return same;
+}
+
+/* What ap_program_of_local makes of its stage. */
+static bool is_plain(const ap_program *p)
+{
+    if (p->stages.len != 1 || p->channels.len || p->lists.len != 1)
+        return false;
+    const ap_local *l = p->stages.at[0];
+    const ap_list *list = &p->lists.at[0];
+    return l->name == p->name && l->nranks == p->nranks && l->first_rank == 0 &&
+           ap_local_microbatches(l) == p->microbatches && list->acts.len == 2 && list->acts.at[0].kind == AP_ACT_LOOP &&
+           list->acts.at[0].turns == p->microbatches && list->acts.at[1].kind == AP_ACT_RUN &&
+           !list->acts.at[1].shift && same_ports(p->inputs.len, p->inputs.at, l->inputs.len, l->inputs.at) &&
+           same_ports(p->outputs.len, p->outputs.at, l->outputs.len, l->outputs.at);
+}
+
 void ap_program_print(const ap_program *p, ap_text *out)
 {
-    if (p->stages.len == 1 && p->channels.len == 0) {
+    if (is_plain(p)) {
         ap_local_print(p->stages.at[0], out);
         return;
     }

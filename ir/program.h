@@ -75,7 +75,7 @@ uint32_t ap_program_port(const ap_program *p, uint32_t stage, bool output, uint3
 /* For lists: channels are the wires. Arrays in `arena`. */
 ap_wiring ap_program_wiring(const ap_program *p, ap_arena *arena);
 
-void ap_program_print(const ap_program *p, ap_text *out); /* of one stage: as its local program */
+void ap_program_print(const ap_program *p, ap_text *out); /* ap_program_of_local: as the local program */
 /* Reads a program, or a local program as one of a single stage. */
 ap_status ap_program_parse(ap_ctx *ctx, const char *name, const char *text, size_t size, ap_program **out);
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_WORDS ((int64_t)1 << 31) /* of bits, one for each element of the slots of a channel at the destination */
+
 typedef struct verifier {
     ap_program *p;
     bool bad;
@@ -254,6 +256,11 @@ static void check_channel(verifier *v, const ap_channel *c)
             return;
     const ap_local *to = v->p->stages.at[c->dst_stage];
     int64_t words = end_port(v, c, false)->dim[0] / 64 + 1;
+    if (words > MAX_WORDS / to->nranks) {
+        complain(v, "channel %%%s: slots of %" PRId64 " elements on %" PRId32 " ranks are too large to be checked",
+                 name(v, c->name), end_port(v, c, false)->dim[0], to->nranks);
+        return;
+    }
     uint64_t *filled = AP_NEW_ARRAY(&v->p->ctx->scratch, uint64_t, words);
     for (int32_t r = 0; r < to->nranks; r++)
         check_cover(v, c, to->first_rank + r, filled, words);

@@ -17,11 +17,11 @@ mkdir -p build/fuzz/corpus build/fuzz/seeds
 cp -r tests/fuzz/corpus/. build/fuzz/seeds
 $python tests/fuzz/make_corpus.py build/fuzz/bin/autopar build/fuzz/seeds
 for f in tests/ir/*.ap tests/passes/*.ap; do
-    case $f in *local*) to=local ;; *pipeline*) to=pipeline ;; *) to=module ;; esac
+    case $f in *local*) to=local ;; *pipeline*) to=pipeline ;; *program*) to=program ;; *) to=module ;; esac
     cp "$f" build/fuzz/seeds/$to
 done
 
-[ $# -gt 0 ] || set -- module pipeline local pins plan cluster model tensor weights reference problem
+[ $# -gt 0 ] || set -- module pipeline local program pins plan cluster model tensor weights reference problem
 bad=0
 for target; do
     rm -rf "build/fuzz/corpus/$target"

@@ -190,7 +190,7 @@ def dumps(autopar, path, name, out):
 
 
 def main(autopar, out):
-    for folder in ("model", "module", "pipeline", "local", "plan", "tensor", "weights", "reference"):
+    for folder in ("model", "module", "pipeline", "local", "program", "plan", "tensor", "weights", "reference"):
         os.makedirs(os.path.join(out, folder), exist_ok=True)
     for name, make in MODELS.items():
         path = os.path.join(out, "model", name + ".onnx")
