@@ -26,12 +26,12 @@ int64_t ap_stages_slot_bytes(const ap_stages_problem *p, uint32_t boundary, uint
 typedef struct ap_stages_ranges {
     size_t *at;             /* [(choice * L + first) * L + last - 1]: where its labels begin, [in][out] */
     int64_t *time, *memory; /* AP_STAGES_INF: none; slots included */
-    int64_t *usable;        /* time, or AP_STAGES_INF where memory exceeds the capacity (plus a slack) */
+    int64_t *usable;        /* time, or AP_STAGES_INF where memory exceeds the capacity */
     size_t size;
 } ap_stages_ranges;
 
 ap_status ap_stages_ranges_make(ap_ctx *ctx, ap_arena *arena, const ap_stages_problem *p, ap_stages_ranges *out);
-void ap_stages_ranges_fit(const ap_stages_problem *p, ap_stages_ranges *r, int64_t slack);
+void ap_stages_ranges_fit(const ap_stages_problem *p, ap_stages_ranges *r);
 
 static inline size_t ap_stages_range(const ap_stages_problem *p, const ap_stages_ranges *r, uint32_t choice,
                                      uint32_t first, uint32_t last)
@@ -78,15 +78,15 @@ typedef struct ap_stages_dp {
     ap_stages_ranges *ranges;
     ap_stages_family family;
     bool idle;
-    ap_stages_axis *axis; /* per group */
-    uint32_t states, ld;  /* values of u; the same padded */
-    uint32_t *shift;      /* per choice: added to u */
-    bool *part;           /* per choice: less than a host */
-    uint8_t *fits;        /* [choice * ld + u] */
-    uint8_t *open;        /* [group * ld + u]: a host is partly used */
-    uint32_t *row_at;     /* [boundary * nchoices + choice]: its first label among the rows of the boundary */
-    uint32_t *rows;       /* per boundary */
-    uint32_t *class_of;   /* per boundary: of transfers */
+    ap_stages_axis *axis;        /* per group */
+    uint32_t states, ld;         /* values of u; the same padded */
+    uint32_t *shift;             /* per choice: added to u */
+    bool *part;                  /* per choice: less than a host */
+    uint8_t *fits;               /* [choice * ld + u] */
+    uint8_t *open;               /* [group * ld + u]: a host is partly used */
+    uint32_t *row_at;            /* [boundary * nchoices + choice]: its first label among the rows of the boundary */
+    uint32_t *rows;              /* per boundary */
+    uint32_t classes, *class_of; /* of transfers; and the one of each boundary between layers */
     ap_stages_transfers *transfers;
     uint32_t *next_cut; /* per boundary b: the first one > b where stages must meet, or nlayers */
     uint32_t levels;    /* stages told apart by their number; the last stands for all later ones unless... */

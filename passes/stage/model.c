@@ -190,6 +190,7 @@ static ap_status make_classes(ap_ctx *ctx, ap_arena *arena, const ap_stages_prob
         }
         all += most;
     }
+    d->classes = n;
     if (all > AP_STAGES_LONGEST)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "stages: transfers take more than 80 hours");
     return AP_OK;

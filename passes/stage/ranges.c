@@ -163,10 +163,10 @@ ap_status ap_stages_ranges_make(ap_ctx *ctx, ap_arena *arena, const ap_stages_pr
     return AP_OK;
 }
 
-void ap_stages_ranges_fit(const ap_stages_problem *p, ap_stages_ranges *r, int64_t slack)
+void ap_stages_ranges_fit(const ap_stages_problem *p, ap_stages_ranges *r)
 {
     for (uint32_t c = 0; c < p->nchoices; c++) {
-        int64_t room = ap_sat_add(p->group[p->choice[c].group].capacity, slack);
+        int64_t room = p->group[p->choice[c].group].capacity;
         size_t lo = ap_stages_range(p, r, c, 0, 1);
         size_t end = ap_stages_ranges_end(p, r, c);
         for (size_t i = lo; i < end; i++)

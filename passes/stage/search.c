@@ -170,55 +170,46 @@ static ap_status solve_families(request *q, bool idle)
     return AP_OK;
 }
 
-/* Is there a plan when every device has `slack` bytes more? dp: one per family. */
-static bool fits_with(request *q, ap_stages_dp *dp, int64_t slack)
+/* How much more memory than it has would the fullest device need? The least bottleneck, when stages take what they
+ * lack and transfers nothing. */
+static ap_status find_missing_in(request *q, ap_stages_family family)
 {
-    ap_stages_ranges_fit(q->p, &q->ranges, slack);
-    return ap_stages_dp_run(&dp[0], AP_STAGES_LONGEST) < AP_STAGES_INF ||
-           ap_stages_dp_run(&dp[1], AP_STAGES_LONGEST) < AP_STAGES_INF;
-}
-
-/* What the largest range of layers lacks under any choice. */
-static int64_t most_missing(const request *q)
-{
-    const ap_stages_ranges *r = &q->ranges;
-    int64_t most = 0;
-    for (uint32_t c = 0; c < q->p->nchoices; c++) {
-        int64_t capacity = q->p->group[q->p->choice[c].group].capacity;
-        size_t end = ap_stages_ranges_end(q->p, r, c);
-        for (size_t i = ap_stages_range(q->p, r, c, 0, 1); i < end; i++)
-            if (r->memory[i] != AP_STAGES_NONE)
-                most = ap_max_i64(most, r->memory[i] - capacity);
+    ap_stages_dp d;
+    AP_TRY(ap_stages_dp_make(q->ctx, q->work, q->p, &q->ranges, family, true, &d));
+    for (uint32_t k = 0; k < d.classes; k++) {
+        ap_stages_transfers *t = &d.transfers[k];
+        for (size_t i = 0; i < (size_t)t->rows * t->rows; i++) {
+            t->open[i] = t->open[i] == AP_STAGES_NONE ? AP_STAGES_NONE : 0;
+            t->closed[i] = t->closed[i] == AP_STAGES_NONE ? AP_STAGES_NONE : 0;
+        }
     }
-    return most;
+    d.product = ap_minmax_get();
+    int64_t least = ap_stages_dp_run(&d, AP_STAGES_LONGEST);
+    if (least < AP_STAGES_INF)
+        q->out->missing = ap_min_i64(q->out->missing, least);
+    return AP_OK;
 }
 
-/* The least slack with which there is a plan. */
 static ap_status find_missing(request *q)
 {
-    ap_stages_dp dp[2];
-    AP_TRY(ap_stages_dp_make(q->ctx, q->work, q->p, &q->ranges, AP_STAGES_IN_ORDER, true, &dp[0]));
-    AP_TRY(ap_stages_dp_make(q->ctx, q->work, q->p, &q->ranges, AP_STAGES_PACKED, true, &dp[1]));
-    int64_t low = 0, high = most_missing(q); /* no plan with low, one with high */
     q->out->missing = AP_STAGES_NONE;
-    if (!fits_with(q, dp, high))
-        return AP_OK;
-    while (high - low > 1) {
-        int64_t mid = low + (high - low) / 2;
-        if (fits_with(q, dp, mid))
-            high = mid;
-        else
-            low = mid;
+    for (uint32_t c = 0; c < q->p->nchoices; c++) {
+        int64_t capacity = q->p->group[q->p->choice[c].group].capacity;
+        size_t end = ap_stages_ranges_end(q->p, &q->ranges, c);
+        for (size_t i = ap_stages_range(q->p, &q->ranges, c, 0, 1); i < end; i++) {
+            int64_t memory = q->ranges.memory[i];
+            q->ranges.usable[i] = memory == AP_STAGES_NONE ? AP_STAGES_INF : ap_max_i64(memory - capacity, 0);
+        }
     }
-    q->out->missing = high;
-    return AP_OK;
+    AP_TRY(find_missing_in(q, AP_STAGES_IN_ORDER));
+    return find_missing_in(q, AP_STAGES_PACKED);
 }
 
 static ap_status solve(request *q)
 {
     AP_TRY(ap_stages_check(q->ctx, q->p));
     AP_TRY(ap_stages_ranges_make(q->ctx, q->work, q->p, &q->ranges));
-    ap_stages_ranges_fit(q->p, &q->ranges, 0);
+    ap_stages_ranges_fit(q->p, &q->ranges);
     ap_stages_pool_init(&q->pool, q->work, q->p, &q->ranges, q->opt->nplans > 0 ? q->opt->nplans : 1);
     q->out->ranked = true;
     AP_TRY(solve_families(q, q->opt->idle));

@@ -27,7 +27,7 @@ static void falls_with_the_bound(void **state)
         random_stages(&r, a, &s, &p);
         ap_stages_ranges ranges;
         assert_int_equal(ap_stages_ranges_make(ctx, a, &p, &ranges), AP_OK);
-        ap_stages_ranges_fit(&p, &ranges, 0);
+        ap_stages_ranges_fit(&p, &ranges);
         ap_stages_dp d;
         ap_stages_family family = rng_below(&r, 2) ? AP_STAGES_PACKED : AP_STAGES_IN_ORDER;
         assert_int_equal(ap_stages_dp_make(ctx, a, &p, &ranges, family, rng_below(&r, 2), &d), AP_OK);
