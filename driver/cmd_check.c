@@ -108,13 +108,12 @@ static ap_status nothing_beyond(ap_ctx *ctx, const ap_options *opt, const char *
 
 /* ---- running ---- */
 
-static ap_status run_model(ap_ctx *ctx, const ap_options *opt, const ap_module *m, const char *out_dir)
+static ap_status run_model(ap_ctx *ctx, const ap_options *opt, const ap_pipeline *p, const char *out_dir)
 {
-    const ap_func_info *f = &m->funcs.at[0];
     AP_VEC(const char *) argv = {0};
     ap_vec_push(&ctx->arena, &argv, ap_name_str(ctx, ap_name_format(ctx, "%s/model", opt->subject)));
-    for (uint32_t i = 0; i < f->narguments; i++) {
-        const char *name = ap_name_str(ctx, ap_value_at(m, f->argument[i])->name);
+    for (uint32_t i = 0; i < p->inputs.len; i++) {
+        const char *name = ap_name_str(ctx, p->inputs.at[i].name);
         const char *path = ap_name_str(ctx, ap_name_format(ctx, "%s/input_%u.pb", opt->data, i));
         if (access(path, R_OK) != 0)
             return ap_fail(ctx, AP_ERR_ENV, 0, "%s: not there, but the model has the input '%s'", path, name);
@@ -127,16 +126,16 @@ static ap_status run_model(ap_ctx *ctx, const ap_options *opt, const ap_module *
     return ap_launch(ctx, opt, argv.at, true);
 }
 
-static ap_status compare_all(ap_ctx *ctx, const ap_options *opt, const ap_module *m, const char *dir, double rtol,
+static ap_status compare_all(ap_ctx *ctx, const ap_options *opt, const ap_pipeline *p, const char *dir, double rtol,
                              double atol, comparison *out)
 {
-    const ap_func_info *f = &m->funcs.at[0];
-    aprt_port *port = AP_NEW_ARRAY(&ctx->arena, aprt_port, f->nresults);
-    for (uint32_t i = 0; i < f->nresults; i++)
-        out[i].name = port[i].name = ap_name_str(ctx, f->result_name[i]);
-    for (uint32_t i = 0; i < f->nresults; i++) {
+    uint32_t n = p->outputs.len;
+    aprt_port *port = AP_NEW_ARRAY(&ctx->arena, aprt_port, n);
+    for (uint32_t i = 0; i < n; i++)
+        out[i].name = port[i].name = ap_name_str(ctx, p->outputs.at[i].name);
+    for (uint32_t i = 0; i < n; i++) {
         char file[256];
-        aprt_output_file(port, f->nresults, i, file, sizeof file);
+        aprt_output_file(port, n, i, file, sizeof file);
         aprt_tensor ours, expected;
         AP_TRY(load(ctx, ap_name_str(ctx, ap_name_format(ctx, "%s/%s", dir, file)), &ours));
         ap_status s = load(ctx, ap_name_str(ctx, ap_name_format(ctx, "%s/output_%u.pb", opt->data, i)), &expected);
@@ -211,9 +210,9 @@ ap_status ap_cmd_check(ap_ctx *ctx, const ap_options *opt)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "check: %s is no folder; `autopar compile MODEL.onnx -o DIR` makes one",
                        opt->subject);
     AP_TRY(ap_plan_file_read(ctx, opt->subject, &plan));
-    AP_TRY(nothing_beyond(ctx, opt, "input_", "input", plan.m->funcs.at[0].narguments));
-    AP_TRY(nothing_beyond(ctx, opt, "output_", "output", plan.m->funcs.at[0].nresults));
-    uint32_t n = plan.m->funcs.at[0].nresults;
+    AP_TRY(nothing_beyond(ctx, opt, "input_", "input", plan.p->inputs.len));
+    AP_TRY(nothing_beyond(ctx, opt, "output_", "output", plan.p->outputs.len));
+    uint32_t n = plan.p->outputs.len;
     comparison *c = AP_NEW_ARRAY(&ctx->arena, comparison, n);
     const char *dir = NULL;
     bool worker;
@@ -221,9 +220,9 @@ ap_status ap_cmd_check(ap_ctx *ctx, const ap_options *opt)
     ap_status s = ap_supervise(ctx, &(ap_half_done){.part = dir}, &worker);
     if (!worker)
         return s;
-    s = run_model(ctx, opt, plan.m, dir);
+    s = run_model(ctx, opt, plan.p, dir);
     if (s == AP_OK)
-        s = compare_all(ctx, opt, plan.m, dir, rtol, atol, c);
+        s = compare_all(ctx, opt, plan.p, dir, rtol, atol, c);
     AP_TRY(s);
     return report(ctx, opt, c, n);
 }

@@ -57,23 +57,22 @@ static ap_status write_text(ap_ctx *ctx, const char *dir, const char *file, cons
 
 static ap_status write_plan(ap_ctx *ctx, ap_job *job, const char *dir)
 {
-    const char *json, *text, *slash = strrchr(job->opt->subject, '/');
+    const char *json, *text;
     AP_TRY(ap_plan_file_text(job, &json));
     AP_TRY(write_text(ctx, dir, "plan.json", json));
-    AP_TRY(ap_plan_report(ctx, job->m, &job->planning.cluster, &job->result, slash ? slash + 1 : job->opt->subject,
-                          job->digest, &text));
+    AP_TRY(ap_job_report(job, &text));
     return write_text(ctx, dir, "plan.txt", text);
 }
 
 /* A plan for a machine that is not this one is carried out here all the same, so that its results can be seen. */
 static void note_cluster(const ap_job *job)
 {
-    const ap_cluster *c = &job->planning.cluster;
+    const ap_cluster *c = &job->request.plan.cluster;
     if (strcmp(c->name, "local") != 0)
         fprintf(stderr,
                 "autopar: note: planned for %s; the program runs its %lld device(s) as threads of this machine, and "
                 "predicted times are those of %s\n",
-                c->name, (long long)c->hosts * c->devices_per_host, c->name);
+                c->name, (long long)ap_cluster_devices(c), c->name);
 }
 
 ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir)
@@ -85,13 +84,12 @@ ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir)
     AP_TRY(ap_job_normalise(job));
     AP_TRY(ap_job_plan(job));
     AP_TRY(write_plan(ctx, job, dir));
-    ap_local *local;
-    AP_TRY(ap_job_lower(job, name, &local));
+    ap_program *program;
+    AP_TRY(ap_job_lower(job, name, &program));
     const char *header = ap_name_str(
         ctx, ap_name_format(ctx, "Made by autopar %s from %s.", AP_VERSION, slash ? slash + 1 : job->opt->subject));
     ap_backend_options options = {.dir = dir, .name = name, .header = header};
     AP_TRY(weights_form(ctx, job->opt, &options.weights));
-    ap_program *program = ap_program_of_local(local);
     AP_TRY(ap_backend_c_emit(ctx, program, &options));
     if (!job->opt->quiet)
         note_cluster(job);
@@ -106,12 +104,16 @@ ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir)
 
 static void print_result(const ap_job *job, const char *dir)
 {
-    const ap_plan_result *r = &job->result;
+    const ap_plan_result *r = &job->result.total;
     if (job->opt->quiet)
         return;
-    printf("%s: %d device(s), predicted %.3f ms, %.3f MB per device, %.1f %% of contraction FLOPs sharded, gap %g\n",
-           dir, ap_mesh_ranks(&job->m->meshes.at[0]), (double)ap_plan_run_ps(job->m, r->cost_ps) * 1e-9,
-           (double)r->peak_bytes * 1e-6, 100 * r->sharded_flops_fraction,
+    printf("%s: %d device(s), ", dir, job->p->nranks);
+    if (job->p->stages.len > 1)
+        printf("%u stages, ", job->p->stages.len);
+    if (job->p->microbatches > 1)
+        printf("%d microbatches, ", job->p->microbatches);
+    printf("predicted %.3f ms, %.3f MB per device, %.1f %% of contraction FLOPs sharded, gap %g\n",
+           (double)r->cost_ps * 1e-9, (double)r->peak_bytes * 1e-6, 100 * r->sharded_flops_fraction,
            r->cost_ps > 0 ? (double)(r->cost_ps - r->bound_ps) / (double)r->cost_ps : 0.0);
 }
 

@@ -5,7 +5,7 @@
 #include "driver/prediction.h"
 #include "ir/base/file.h"
 #include "ir/text_form.h"
-#include "passes/plan.h"
+#include "passes/pipe/lower.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -26,6 +26,7 @@ static ap_status find_state(ap_ctx *ctx, const char *name, int fallback, int *ou
     return ap_fail(ctx, AP_ERR_USAGE, 0, "--state: imported, normal, planned, explicit or local, not '%s'", name);
 }
 
+/* States before planned. */
 static void print_module(ap_ctx *ctx, const ap_module *m)
 {
     ap_text t;
@@ -34,33 +35,52 @@ static void print_module(ap_ctx *ctx, const ap_module *m)
     fputs(ap_text_str(&t), stdout);
 }
 
-static ap_status print_lowered(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const char *name, int state)
+/* A planned pipeline, in this state; `stage` AP_NONE: all of it. */
+static ap_status print_lowered(ap_ctx *ctx, ap_pipeline *p, const ap_cluster *c, const char *name, int state,
+                               uint32_t stage)
 {
-    if (state >= EXPLICIT)
-        AP_TRY(ap_explicit_run(ctx, m, c));
-    if (state < LOCAL) {
-        print_module(ctx, m);
-        return AP_OK;
-    }
-    ap_local *local;
-    AP_TRY(ap_lower_local(ctx, m, name, &local));
-    ap_local_price(local, c);
     ap_text t;
-    ap_text_init(&t, &ctx->scratch);
-    ap_local_print(local, &t);
+    ap_text_init(&t, &ctx->arena);
+    ap_program *program = NULL;
+    if (state >= EXPLICIT)
+        AP_TRY(ap_pipe_explicit(ctx, p, c));
+    if (state == LOCAL) {
+        AP_TRY(ap_lower_program(ctx, p, c, name, &program));
+        ap_program_price(program, c);
+    }
+    if (stage != AP_NONE && program)
+        ap_local_print(program->stages.at[stage], &t);
+    else if (stage != AP_NONE)
+        ap_module_print(p->stages.at[stage].m, &t);
+    else if (program)
+        ap_program_print(program, &t);
+    else
+        ap_pipeline_print(p, &t);
     fputs(ap_text_str(&t), stdout);
     return AP_OK;
 }
 
 /* How the program runs, as the simulator says. */
-static ap_status dump_trace(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const char *name)
+static ap_status dump_trace(ap_ctx *ctx, ap_pipeline *pipeline, const ap_cluster *c, const char *name)
 {
     ap_prediction p;
-    AP_TRY(ap_prediction_make(ctx, ap_pipeline_of_module(m, ap_name_make(ctx, name)), c, name, &p));
+    AP_TRY(ap_prediction_make(ctx, pipeline, c, name, &p));
     ap_text t;
     ap_text_init(&t, &ctx->arena);
     ap_prediction_trace(&p, &t);
     fputs(ap_text_str(&t), stdout);
+    return AP_OK;
+}
+
+/* --stage K, AP_NONE without. */
+static ap_status find_stage(ap_ctx *ctx, const ap_options *opt, const ap_pipeline *p, uint32_t *out)
+{
+    int64_t stage = -1;
+    if (opt->stage && p->stages.len == 1 && strcmp(opt->stage, "0") != 0)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--stage: there is one, number 0, not '%s'", opt->stage);
+    if (opt->stage)
+        AP_TRY(ap_option_int(ctx, "stage", opt->stage, 0, p->stages.len - 1, &stage));
+    *out = stage < 0 ? AP_NONE : (uint32_t)stage;
     return AP_OK;
 }
 
@@ -83,14 +103,16 @@ static ap_status dump_plan(ap_ctx *ctx, const ap_options *opt, const char *forma
     AP_TRY(find_state(ctx, opt->state, PLANNED, &state));
     if (state < PLANNED)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--state: a plan holds states planned, explicit and local");
+    uint32_t stage;
+    AP_TRY(find_stage(ctx, opt, f.p, &stage));
     if (strcmp(format, "ir") == 0)
-        return print_lowered(ctx, f.m, &f.cluster, "model", state);
+        return print_lowered(ctx, f.p, &f.cluster, "model", state, stage);
     if (strcmp(format, "dot") == 0)
-        return ap_dump_dot(ctx, f.m, &f.cluster, f.model, opt->verbose > 0);
+        return ap_dump_dot(ctx, f.p, &f.cluster, f.model, opt->verbose > 0);
     if (strcmp(format, "trace") == 0)
-        return dump_trace(ctx, f.m, &f.cluster, "model");
+        return dump_trace(ctx, f.p, &f.cluster, "model");
     const char *text;
-    AP_TRY(ap_plan_report(ctx, f.m, &f.cluster, &f.result, f.model, f.digest, &text));
+    AP_TRY(ap_plan_report(ctx, f.p, &f.cluster, &f.result, f.model, f.digest, &text));
     fputs(text, stdout);
     return AP_OK;
 }
@@ -110,17 +132,24 @@ static ap_status dump_model(ap_ctx *ctx, const ap_options *opt, const char *form
         printf("%s\n", text);
         return AP_OK;
     }
-    if (strcmp(format, "ir") == 0) {
-        AP_TRY(ap_job_name(ctx, opt, &text));
-        return print_lowered(ctx, job->m, &job->planning.cluster, text, state);
+    const ap_cluster *c = &job->request.plan.cluster;
+    if (strcmp(format, "ir") == 0 && state < PLANNED) {
+        if (opt->stage)
+            return ap_fail(ctx, AP_ERR_USAGE, 0, "--stage: before planning there are no stages");
+        print_module(ctx, job->m);
+        return AP_OK;
     }
+    uint32_t stage;
+    AP_TRY(find_stage(ctx, opt, job->p, &stage));
+    AP_TRY(ap_job_name(ctx, opt, &text));
+    if (strcmp(format, "ir") == 0)
+        return print_lowered(ctx, job->p, c, text, state, stage);
     const char *slash = strrchr(opt->subject, '/');
     if (strcmp(format, "dot") == 0)
-        return ap_dump_dot(ctx, job->m, &job->planning.cluster, slash ? slash + 1 : opt->subject, opt->verbose > 0);
+        return ap_dump_dot(ctx, job->p, c, slash ? slash + 1 : opt->subject, opt->verbose > 0);
     if (strcmp(format, "trace") == 0)
-        return dump_trace(ctx, job->m, &job->planning.cluster, "model");
-    AP_TRY(ap_plan_report(ctx, job->m, &job->planning.cluster, &job->result, slash ? slash + 1 : opt->subject,
-                          job->digest, &text));
+        return dump_trace(ctx, job->p, c, "model");
+    AP_TRY(ap_job_report(job, &text));
     fputs(text, stdout);
     return AP_OK;
 }
@@ -134,8 +163,8 @@ ap_status ap_cmd_dump(ap_ctx *ctx, const ap_options *opt)
     if (strcmp(format, "text") != 0 && strcmp(format, "json") != 0 && strcmp(format, "ir") != 0 &&
         strcmp(format, "dot") != 0 && strcmp(format, "trace") != 0)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--format: text, json, ir, dot or trace, not '%s'", format);
-    if (opt->state && strcmp(format, "ir") != 0)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--state belongs to --format ir");
+    if ((opt->state || opt->stage) && strcmp(format, "ir") != 0)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--%s belongs to --format ir", opt->state ? "state" : "stage");
     if (plan) {
         AP_TRY(ap_plan_is_given(ctx, opt));
         return dump_plan(ctx, opt, format);

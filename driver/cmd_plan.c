@@ -11,14 +11,13 @@ static ap_status print_plan(ap_job *job)
 {
     ap_ctx *ctx = job->ctx;
     const ap_options *opt = job->opt;
-    const char *file = NULL, *text = NULL, *slash = strrchr(opt->subject, '/');
+    const char *file = NULL, *text = NULL;
     if (opt->output)
         AP_TRY(ap_plan_file_text(job, &file));
     if (opt->json)
         AP_TRY(ap_json_text(ctx, ap_plan_json(job, true), &text));
     else if (!opt->quiet)
-        AP_TRY(ap_plan_report(ctx, job->m, &job->planning.cluster, &job->result, slash ? slash + 1 : opt->subject,
-                              job->digest, &text));
+        AP_TRY(ap_job_report(job, &text));
     if (file)
         AP_TRY(ap_file_write(ctx, opt->output, file, strlen(file)));
     if (text)

@@ -1,8 +1,8 @@
 /* run: the built program of a folder; a model is compiled into a temporary folder first. */
 #include "driver/commands.h"
 
-#include "driver/plan_file.h"
 #include "driver/launch.h"
+#include "driver/plan_file.h"
 #include "driver/process.h"
 #include "driver/supervise.h"
 
@@ -15,22 +15,22 @@ static ap_status print_outputs(ap_ctx *ctx, const ap_options *opt, const char *d
 {
     ap_plan_file plan;
     AP_TRY(ap_plan_file_read(ctx, dir, &plan));
-    const ap_func_info *f = &plan.m->funcs.at[0];
-    aprt_port *port = AP_NEW_ARRAY(&ctx->arena, aprt_port, f->nresults);
-    for (uint32_t i = 0; i < f->nresults; i++)
-        port[i].name = ap_name_str(ctx, f->result_name[i]);
+    uint32_t n = plan.p->outputs.len;
+    aprt_port *port = AP_NEW_ARRAY(&ctx->arena, aprt_port, n);
+    for (uint32_t i = 0; i < n; i++)
+        port[i].name = ap_name_str(ctx, plan.p->outputs.at[i].name);
     cJSON *root = cJSON_CreateObject(), *outputs = cJSON_AddArrayToObject(root, "outputs");
-    for (uint32_t i = 0; i < f->nresults; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         char file[256];
-        aprt_output_file(port, f->nresults, i, file, sizeof file);
-        const ap_shape_info *s = ap_type_shape(ctx, f->result[i]);
+        aprt_output_file(port, n, i, file, sizeof file);
+        const ap_port *p = &plan.p->outputs.at[i];
         cJSON *o = cJSON_CreateObject(), *dims;
         cJSON_AddItemToArray(outputs, o);
         cJSON_AddStringToObject(o, "name", port[i].name);
-        cJSON_AddStringToObject(o, "dtype", ap_dtype_str(ap_type_dtype(ctx, f->result[i])));
+        cJSON_AddStringToObject(o, "dtype", ap_dtype_str(p->dtype));
         dims = cJSON_AddArrayToObject(o, "shape");
-        for (int d = 0; d < s->rank; d++)
-            cJSON_AddItemToArray(dims, cJSON_CreateNumber((double)ap_shape_dim(s, d)));
+        for (int d = 0; d < p->rank; d++)
+            cJSON_AddItemToArray(dims, cJSON_CreateNumber((double)p->dim[d]));
         cJSON_AddStringToObject(
             o, "file", ap_name_str(ctx, ap_name_format(ctx, "%s/%s", opt->output_dir ? opt->output_dir : ".", file)));
     }

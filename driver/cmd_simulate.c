@@ -10,15 +10,15 @@ ap_status ap_cmd_simulate(ap_ctx *ctx, const ap_options *opt)
     ap_prediction p;
     AP_TRY(ap_plan_is_given(ctx, opt));
     AP_TRY(ap_plan_file_read(ctx, opt->subject, &f));
-    AP_TRY(ap_prediction_make(ctx, ap_pipeline_of_module(f.m, ap_name_make(ctx, "model")), &f.cluster, "model", &p));
+    AP_TRY(ap_prediction_make(ctx, f.p, &f.cluster, "model", &p));
     const char *json;
     ap_text text;
     ap_text_init(&text, &ctx->arena);
     if (opt->json) {
-        AP_TRY(ap_json_text(ctx, ap_prediction_json(&p, f.result.cost_ps), &json));
+        AP_TRY(ap_json_text(ctx, ap_prediction_json(&p, f.result.total.cost_ps), &json));
         ap_text_addf(&text, "%s\n", json);
     } else {
-        ap_prediction_report(&p, f.result.cost_ps, &text);
+        ap_prediction_report(&p, f.result.total.cost_ps, &text);
     }
     fputs(ap_text_str(&text), stdout);
     return AP_OK;

@@ -15,8 +15,8 @@ ap_status ap_cmd_info(ap_ctx *ctx, const ap_options *opt);
 ap_status ap_cmd_ops(ap_ctx *ctx, const ap_options *opt);
 ap_status ap_cmd_help(ap_ctx *ctx, const ap_options *opt);
 
-/* The planned module as a graph for Graphviz, on standard output. `whole` draws every repeated layer. */
-ap_status ap_dump_dot(ap_ctx *ctx, const ap_module *m, const ap_cluster *c, const char *title, bool whole);
+/* The planned pipeline as a graph for Graphviz, on standard output. `whole` draws every repeated layer. */
+ap_status ap_dump_dot(ap_ctx *ctx, const ap_pipeline *p, const ap_cluster *c, const char *title, bool whole);
 
 /* Are the options that say what is emitted right? For compile, and for run of a model. */
 ap_status ap_compile_options(ap_ctx *ctx, const ap_options *opt);

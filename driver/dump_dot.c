@@ -25,10 +25,10 @@ typedef struct run {
 
 typedef struct graph {
     ap_ctx *ctx;
-    const ap_module *m;
+    const ap_module *m; /* of the stage that is being drawn */
     ap_resharder *resharder;
     bool whole;
-    ap_func func;
+    uint32_t func;   /* number of the stage */
     uint32_t nnodes; /* of the body, terminator left out */
     const ap_node *node;
     ap_name *sign;            /* by position: what must agree in repeated layers */
@@ -271,7 +271,11 @@ static void print_ports(graph *g, const ap_func_info *f, const ap_node_info *ret
         uint32_t k = input ? i : i - f->narguments;
         ap_value v = input ? f->argument[k] : ret->in[k];
         ap_name name = input ? ap_value_at(g->m, v)->name : f->result_name[k];
-        printf("    f%u_%s%u [label=\"%s ", g->func, input ? "in" : "out", k, input ? "input" : "output");
+        bool slot = input ? f->argument_slot[k] : f->result_slot[k];
+        printf("    f%u_%s%u [label=\"%s ", g->func, input ? "in" : "out", k,
+               slot    ? "slot"
+               : input ? "input"
+                       : "output");
         print_text(ap_name_str(g->ctx, name));
         printf("\\n");
         print_text(type_text(g, v));
@@ -330,12 +334,17 @@ static void print_legend(const graph *g)
     printf("  }\n");
 }
 
-static void print_func(graph *g, ap_func f)
+static void print_stage(graph *g, const ap_pipeline *p, uint32_t stage, const ap_cluster *c)
 {
-    const ap_func_info *func = &g->m->funcs.at[f];
+    const ap_mesh_info *mesh = ap_stage_mesh(&p->stages.at[stage]);
+    ap_cluster part;
+    ap_cluster_part(c, mesh->first_rank, ap_mesh_ranks(mesh), &part);
+    g->m = p->stages.at[stage].m;
+    g->resharder = ap_resharder_create(&g->ctx->scratch, g->m, &part);
+    const ap_func_info *func = &g->m->funcs.at[0];
     const ap_block_info *body = ap_block_at(g->m, func->body);
     const ap_node_info *ret = ap_node_at(g->m, body->nodes.at[body->nodes.len - 1]);
-    g->func = f;
+    g->func = stage;
     g->nnodes = body->nodes.len - 1;
     g->node = body->nodes.at;
     g->sign = AP_NEW_ARRAY(&g->ctx->scratch, ap_name, g->nnodes + 1);
@@ -348,7 +357,7 @@ static void print_func(graph *g, ap_func f)
     g->runs.len = 0;
     sign_nodes(g);
     find_runs(g, 0, g->nnodes);
-    printf("  subgraph cluster_f%u {\n    label=\"@", f);
+    printf("  subgraph cluster_f%u {\n    label=\"@", stage);
     print_text(ap_name_str(g->ctx, func->name));
     printf("\";\n");
     print_ports(g, func, ret);
@@ -357,15 +366,18 @@ static void print_func(graph *g, ap_func f)
     printf("  }\n");
 }
 
-ap_status ap_dump_dot(ap_ctx *ctx, const ap_module *m, const ap_cluster *c, const char *title, bool whole)
+ap_status ap_dump_dot(ap_ctx *ctx, const ap_pipeline *p, const ap_cluster *c, const char *title, bool whole)
 {
-    graph g = {.ctx = ctx, .m = m, .whole = whole};
-    g.resharder = ap_resharder_create(&ctx->scratch, m, c);
+    graph g = {.ctx = ctx, .whole = whole};
     printf("digraph plan {\n  label=\"plan of ");
     print_text(title);
     printf("\";\n  rankdir=TB;\n  node [shape=box, style=filled, fontname=\"Helvetica\", fontsize=10];\n");
-    for (ap_func f = 0; f < m->funcs.len; f++)
-        print_func(&g, f);
+    for (uint32_t s = 0; s < p->stages.len; s++)
+        print_stage(&g, p, s, c);
+    for (uint32_t i = 0; i < p->links.len; i++) {
+        const ap_wire *w = &p->links.at[i];
+        printf("  f%u_out%u -> f%u_in%u [penwidth=2, color=\"#c00000\"];\n", w->from, w->result, w->to, w->argument);
+    }
     print_legend(&g);
     printf("}\n");
     return AP_OK;

@@ -1,18 +1,21 @@
 /* Import, normalise, plan, lower: the road of DESIGN §3 as the commands walk it. */
 #include "driver/job.h"
 
-#include "backend/backend.h"
 #include "driver/plan_file.h"
 #include "frontend/tensor.h"
 #include "ir/base/file.h"
 #include "ir/base/text.h"
 #include "ir/text_form.h"
-#include "passes/plan.h"
+#include "passes/batch.h"
+#include "passes/pipe/carve.h"
+#include "passes/pipe/even.h"
+#include "passes/pipe/layers.h"
+#include "passes/pipe/lower.h"
+#include "passes/pipe/pins.h"
 
 #include <ctype.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 ap_status ap_file_digest(ap_ctx *ctx, const char *path, char out[33])
@@ -73,145 +76,6 @@ ap_status ap_job_name(ap_ctx *ctx, const ap_options *opt, const char **out)
     return AP_OK;
 }
 
-/* ---- how to plan ---- */
-
-enum { MAX_MESH_AXES = 3 };
-
-static bool is_axis_name(const char *s, size_t n)
-{
-    bool ok = n > 0 && n <= 32 && (isalpha((unsigned char)*s) || *s == '_');
-    for (size_t i = 0; i < n; i++)
-        ok = ok && (isalnum((unsigned char)s[i]) || s[i] == '_');
-    return ok && !(n == 2 && strncmp(s, "mb", 2) == 0); /* the axis of microbatches */
-}
-
-static ap_status add_axis(ap_ctx *ctx, ap_mesh_info *mesh, const char *name, size_t n, const char *size)
-{
-    if (mesh->naxes == MAX_MESH_AXES)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: at most %d axes", MAX_MESH_AXES);
-    if (!is_axis_name(name, n))
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: '%.*s' is not a name for an axis", (int)n, name);
-    ap_name id = ap_name_make_n(ctx, name, n);
-    for (int a = 0; a < mesh->naxes; a++)
-        if (mesh->axis_name[a] == id)
-            return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: two axes are named '%s'", ap_name_str(ctx, id));
-    int64_t v;
-    AP_TRY(ap_option_int(ctx, "mesh", size, 1, AP_CLUSTER_MAX_DEVICES, &v));
-    mesh->axis_name[mesh->naxes] = id;
-    mesh->axis_size[mesh->naxes++] = (int32_t)v;
-    return AP_OK;
-}
-
-/* AxB[xC], or name=A,name=B */
-static ap_status read_axes(ap_ctx *ctx, const char *text, ap_mesh_info *mesh)
-{
-    bool named = strchr(text, '=') != NULL;
-    char *part = ap_arena_strdup(&ctx->arena, text);
-    for (char *next; part; part = next) {
-        next = strchr(part, named ? ',' : 'x');
-        if (next)
-            *next++ = 0;
-        char *eq = strchr(part, '=');
-        if (named && !eq)
-            return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: '%s' is not NAME=SIZE", part);
-        AP_TRY(named ? add_axis(ctx, mesh, part, (size_t)(eq - part), eq + 1)
-                     : add_axis(ctx, mesh, &"xyz?"[mesh->naxes], 1, part));
-    }
-    return AP_OK;
-}
-
-/* `auto` is one axis inside a host, and one over hosts and one inside where both are there: a plan can join the two
- * on one dimension, so nothing is lost, and each has links of one speed. */
-static ap_status read_mesh(ap_ctx *ctx, const char *text, const ap_cluster *c, ap_mesh_info *out)
-{
-    int64_t devices = (int64_t)c->hosts * c->devices_per_host, product = 1;
-    *out = (ap_mesh_info){.name = ap_name_make(ctx, "m")};
-    if (!text || strcmp(text, "auto") == 0) {
-        bool two = c->hosts > 1 && c->devices_per_host > 1;
-        out->naxes = two ? 2 : 1;
-        out->axis_name[0] = ap_name_make(ctx, "x");
-        out->axis_size[0] = two ? c->hosts : (int32_t)devices;
-        if (two) {
-            out->axis_name[1] = ap_name_make(ctx, "y");
-            out->axis_size[1] = c->devices_per_host;
-        }
-        return AP_OK;
-    }
-    AP_TRY(read_axes(ctx, text, out));
-    for (int a = 0; a < out->naxes; a++)
-        product = ap_sat_mul(product, out->axis_size[a]);
-    if (product != devices)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: '%s' has %lld devices, %lld are there", text, (long long)product,
-                       (long long)devices);
-    return AP_OK;
-}
-
-ap_status ap_plan_is_given(ap_ctx *ctx, const ap_options *opt)
-{
-    const char *const decided[] = {opt->devices, opt->cluster,    opt->mesh,   opt->memory, opt->pin,
-                                   opt->split,   opt->time_limit, opt->budget, opt->threads};
-    for (size_t i = 0; i < sizeof decided / sizeof *decided; i++)
-        if (decided[i])
-            return ap_fail(ctx, AP_ERR_USAGE, 0,
-                           "a plan is used as it is: no --devices, --cluster, --mesh, --memory, --pin, --split, "
-                           "--time-limit, --budget, --threads beside it");
-    return AP_OK;
-}
-
-/* A plan may be for more devices than a program can have. */
-static ap_status check_devices(ap_job *job)
-{
-    const ap_cluster *c = &job->planning.cluster;
-    int64_t devices = (int64_t)c->hosts * c->devices_per_host;
-    if ((job->opt->command == AP_CMD_COMPILE || job->opt->command == AP_CMD_RUN) && devices > AP_PROGRAM_MAX_DEVICES)
-        return ap_fail(job->ctx, AP_ERR_USAGE, 0,
-                       "a program has at most %d devices, not %lld (`autopar plan` plans for more)",
-                       AP_PROGRAM_MAX_DEVICES, (long long)devices);
-    return AP_OK;
-}
-
-static ap_status read_planning(ap_job *job)
-{
-    ap_ctx *ctx = job->ctx;
-    const ap_options *opt = job->opt;
-    ap_plan_options *p = &job->planning;
-    int64_t devices = 1, threads = sysconf(_SC_NPROCESSORS_ONLN);
-    if (opt->plan)
-        AP_TRY(ap_plan_is_given(ctx, opt));
-    if (opt->devices && opt->cluster)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--devices and --cluster exclude each other");
-    if (opt->devices)
-        AP_TRY(ap_option_int(ctx, "devices", opt->devices, 1, 1024, &devices));
-    if (opt->cluster) {
-        AP_TRY(ap_cluster_find(ctx, opt->cluster, &p->cluster));
-    } else {
-        ap_cluster_local((int32_t)devices, &p->cluster);
-    }
-    AP_TRY(check_devices(job));
-    AP_TRY(read_mesh(ctx, opt->mesh, &p->cluster, &p->mesh));
-    if (opt->memory)
-        AP_TRY(ap_option_bytes(ctx, "memory", opt->memory, &p->memory));
-    if (opt->time_limit)
-        AP_TRY(ap_option_seconds(ctx, "time-limit", opt->time_limit, &p->time_limit));
-    if (opt->budget)
-        AP_TRY(ap_option_int(ctx, "budget", opt->budget, 1, INT64_MAX / 2, &p->budget));
-    if (opt->threads)
-        AP_TRY(ap_option_int(ctx, "threads", opt->threads, 1, 256, &threads));
-    p->threads = (uint32_t)ap_max_i64(threads, 1);
-    p->problem_path = opt->dump_problem;
-    if (opt->split && strcmp(opt->split, "force") != 0)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--split: 'force' is the only choice, not '%s'", opt->split);
-    p->split_force = opt->split != NULL;
-    if (opt->pin) {
-        p->pin_file = opt->pin;
-        ap_pins pins;
-        AP_TRY(ap_pins_read(ctx, opt->pin, &pins));
-        p->npins = pins.n;
-        p->pin = pins.pin;
-    }
-    return AP_OK;
-}
-
 /* ---- import ---- */
 
 static ap_status read_dims(ap_ctx *ctx, const ap_options *opt, ap_import_options *io)
@@ -267,8 +131,9 @@ static void shapes_of(ap_ctx *ctx, const ap_tensor *t, uint32_t n, ap_import_opt
 
 static ap_status read_batch(ap_ctx *ctx, const ap_options *opt, ap_import_options *io)
 {
-    if (opt->batch_dim && !opt->batch)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--batch-dim says what --batch N binds, which is missing");
+    if (opt->batch_dim && !opt->batch && !opt->microbatches)
+        return ap_fail(ctx, AP_ERR_USAGE, 0,
+                       "--batch-dim says what --batch N binds and --microbatches N cuts, which are missing");
     if (opt->batch)
         AP_TRY(ap_option_int(ctx, "batch", opt->batch, 1, INT64_C(1) << 40, &io->batch));
     io->batch_dim = opt->batch_dim;
@@ -283,7 +148,7 @@ ap_status ap_job_import(ap_ctx *ctx, const ap_options *opt, bool weights_absent,
     ap_import_options io = {.weights_absent = weights_absent};
     AP_TRY(read_dims(ctx, opt, &io));
     AP_TRY(read_batch(ctx, opt, &io));
-    AP_TRY(read_planning(out));
+    AP_TRY(ap_plan_request_read(ctx, opt, &out->request));
     uint32_t ninputs = 0;
     ap_tensor *input = NULL;
     if (opt->shapes_from) {
@@ -309,15 +174,13 @@ void ap_job_deinit(ap_job *job)
     job->checking = false;
 }
 
-static ap_status checked(ap_job *job, const char *pass)
-{
-    return job->checking ? ap_check_after(&job->check, job->ctx, pass, job->m) : AP_OK;
-}
-
 ap_status ap_job_normalise(ap_job *job)
 {
     ap_pass_hook hook = {.after = ap_check_after, .user = &job->check};
-    return ap_passes_run(job->ctx, job->m, AP_PASSES_NORMAL, job->checking ? &hook : NULL);
+    AP_TRY(ap_passes_run(job->ctx, job->m, AP_PASSES_NORMAL, job->checking ? &hook : NULL));
+    ap_layers_order(job->ctx, job->m);
+    ap_arena_reset(&job->ctx->scratch);
+    return job->checking ? ap_check_after(&job->check, job->ctx, "order", job->m) : AP_OK;
 }
 
 /* ---- planning ---- */
@@ -325,38 +188,60 @@ ap_status ap_job_normalise(ap_job *job)
 /* The planner's own figures against a pricing that shares no code with it. */
 static ap_status reevaluate(ap_job *job)
 {
-    ap_plan_result again;
-    AP_TRY(ap_plan_evaluate(job->ctx, job->m, &job->planning.cluster, &again));
-    bool same = again.cost_ps == job->result.cost_ps && again.peak_bytes == job->result.peak_bytes;
+    ap_pipe_result again;
+    const ap_plan_result *now = &again.total, *was = &job->result.total;
+    AP_TRY(ap_pipe_evaluate(job->ctx, job->p, &job->request.plan.cluster, &again));
+    bool same = now->cost_ps == was->cost_ps && now->peak_bytes == was->peak_bytes;
+    for (uint32_t s = 0; same && s < again.nstages; s++)
+        same = again.stage[s].plan.cost_ps == job->result.stage[s].plan.cost_ps &&
+               again.stage[s].plan.peak_bytes == job->result.stage[s].plan.peak_bytes;
     if (!same && job->opt->plan)
         return ap_error(
             job->ctx, 0,
             "%s: its figures do not fit its program: it says %lld ps and %lld bytes, by its shardings it is "
             "%lld ps and %lld bytes",
-            job->opt->plan, (long long)job->result.cost_ps, (long long)job->result.peak_bytes, (long long)again.cost_ps,
-            (long long)again.peak_bytes);
+            job->opt->plan, (long long)was->cost_ps, (long long)was->peak_bytes, (long long)now->cost_ps,
+            (long long)now->peak_bytes);
     if (!same)
         return ap_fail(job->ctx, AP_ERR_BUG, 0,
                        "the plan was priced at %lld ps and %lld bytes, its types say %lld ps and %lld bytes",
-                       (long long)job->result.cost_ps, (long long)job->result.peak_bytes, (long long)again.cost_ps,
-                       (long long)again.peak_bytes);
+                       (long long)was->cost_ps, (long long)was->peak_bytes, (long long)now->cost_ps,
+                       (long long)now->peak_bytes);
     return AP_OK;
 }
 
-/* A plan without its shardings must be the program of this model, word for word: same nodes, same data. */
-static ap_status check_same_program(ap_job *job, const ap_plan_file *f)
+static const char *text_of(ap_ctx *ctx, const ap_module *m)
+{
+    ap_text t;
+    ap_text_init(&t, &ctx->scratch);
+    ap_module_print(m, &t);
+    return ap_text_str(&t);
+}
+
+/* A plan without its shardings must be the program of this model, word for word: same nodes, same data. Stages are
+ * compared with what is cut out of the model where the plan says that it is cut. */
+static bool is_same_program(const ap_job *job, const ap_plan_file *f)
 {
     ap_ctx *ctx = job->ctx;
-    ap_module *bare = ap_module_clone(f->m);
-    ap_module_erase_plan(bare, job->m->funcs.at[0].name);
-    ap_text ours, theirs;
-    ap_text_init(&ours, &ctx->scratch);
-    ap_text_init(&theirs, &ctx->scratch);
-    ap_module_print(job->m, &ours);
-    ap_module_print(bare, &theirs);
-    if (strcmp(ap_text_str(&ours), ap_text_str(&theirs)) == 0)
-        return AP_OK;
-    return ap_error(ctx, 0, "%s: the program in it is not that of this model with these dimensions", job->opt->plan);
+    uint32_t n = f->p->stages.len;
+    ap_carver *c = n > 1 ? ap_carver_create(&ctx->scratch, job->m) : NULL;
+    uint32_t nodes = c ? ap_carver_nnodes(c) : 0;
+    for (uint32_t s = 0; s < n; s++) {
+        ap_module *bare = ap_module_clone(f->p->stages.at[s].m);
+        const ap_module *ours = job->m;
+        ap_module_erase_plan(bare, job->m->funcs.at[0].name);
+        if (c) {
+            ap_carved part;
+            uint32_t last = s + 1 < n ? f->result.stage[s + 1].first : nodes;
+            if (f->result.stage[s].first > last || last > nodes || (s == 0 && f->result.stage[s].first != 0))
+                return false;
+            ap_carve(c, &ctx->scratch, f->result.stage[s].first, last, &part);
+            ours = part.m;
+        }
+        if (strcmp(text_of(ctx, ours), text_of(ctx, bare)) != 0)
+            return false;
+    }
+    return true;
 }
 
 static ap_status use_plan(ap_job *job)
@@ -366,32 +251,52 @@ static ap_status use_plan(ap_job *job)
     if (strcmp(f.digest, job->digest) != 0)
         return ap_error(job->ctx, 0, "%s: made for another model (digest %s, this one has %s)", job->opt->plan,
                         f.digest, job->digest);
-    AP_TRY(check_same_program(job, &f));
-    f.m->folder = job->m->folder;
-    job->m = f.m;
-    job->planning.cluster = f.cluster;
+    if (!is_same_program(job, &f))
+        return ap_error(job->ctx, 0, "%s: the program in it is not that of this model with these dimensions",
+                        job->opt->plan);
+    for (uint32_t s = 0; s < f.p->stages.len; s++)
+        f.p->stages.at[s].m->folder = job->m->folder;
+    job->p = f.p;
+    job->request.plan.cluster = f.cluster;
     job->result = f.result;
-    return check_devices(job);
+    return ap_plan_request_check(job->ctx, job->opt, &f.cluster);
+}
+
+/* As many stages as were asked for, with equal parts of the devices; one where that is left to us. */
+static ap_status make_plan(ap_job *job)
+{
+    ap_ctx *ctx = job->ctx;
+    ap_plan_request *r = &job->request;
+    const uint32_t *pinned;
+    ap_pipe_choice choice;
+    uint32_t nstages = r->nstages ? r->nstages : 1;
+    int32_t microbatches = r->microbatches ? r->microbatches : 1;
+    if (nstages > 1 && r->plan.problem_path)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--dump-problem: each of several stages has a problem of its own");
+    if (microbatches > 1)
+        AP_TRY(ap_batch_arguments(ctx, job->m, job->info.batch_dim, microbatches, &r->plan.batch));
+    AP_TRY(ap_pipe_pins_find(&ctx->arena, job->m, &r->pins, r->plan.pin_file, &pinned));
+    AP_TRY(ap_pipe_even(ctx, &ctx->arena, job->m, &r->plan.cluster, nstages, &r->plan.mesh, microbatches, pinned,
+                        &choice));
+    return ap_pipe_build(ctx, job->m, &r->plan, &choice, &job->p, &job->result);
 }
 
 ap_status ap_job_plan(ap_job *job)
 {
-    if (job->opt->plan) {
-        AP_TRY(use_plan(job));
-    } else {
-        AP_TRY(ap_pass_plan(job->ctx, job->m, &job->planning, &job->result));
-    }
+    AP_TRY(job->opt->plan ? use_plan(job) : make_plan(job));
     AP_TRY(reevaluate(job));
     ap_arena_reset(&job->ctx->scratch);
-    return checked(job, "plan");
+    return job->checking ? ap_check_pipeline(&job->check, job->ctx, "plan", job->p) : AP_OK;
 }
 
-ap_status ap_job_lower(ap_job *job, const char *name, ap_local **out)
+ap_status ap_job_lower(ap_job *job, const char *name, ap_program **out)
 {
-    AP_TRY(ap_explicit_run(job->ctx, job->m, &job->planning.cluster));
-    AP_TRY(checked(job, "explicit"));
-    AP_TRY(ap_lower_local(job->ctx, job->m, name, out));
-    ap_local_price(*out, &job->planning.cluster);
+    const ap_cluster *c = &job->request.plan.cluster;
+    AP_TRY(ap_pipe_explicit(job->ctx, job->p, c));
+    if (job->checking)
+        AP_TRY(ap_check_pipeline(&job->check, job->ctx, "explicit", job->p));
+    AP_TRY(ap_lower_program(job->ctx, job->p, c, name, out));
+    ap_program_price(*out, c);
     ap_arena_reset(&job->ctx->scratch);
-    return job->checking ? ap_check_local(&job->check, job->ctx, *out) : AP_OK;
+    return job->checking ? ap_check_program(&job->check, job->ctx, *out) : AP_OK;
 }

@@ -2,17 +2,19 @@
 #ifndef AP_DRIVER_JOB_H
 #define AP_DRIVER_JOB_H
 
-#include "driver/options.h"
+#include "driver/planning.h"
+#include "ir/pipeline.h"
 #include "passes/check.h"
-#include "passes/plan.h"
+#include "passes/pipe/build.h"
 
 typedef struct ap_job {
     ap_ctx *ctx; /* borrowed */
     const ap_options *opt;
-    ap_module *m;
+    ap_module *m;   /* until it is planned */
+    ap_pipeline *p; /* from then on */
     ap_import_info info;
-    ap_plan_options planning;
-    ap_plan_result result; /* after ap_job_plan */
+    ap_plan_request request;
+    ap_pipe_result result; /* after ap_job_plan */
     char digest[33];       /* of the model file */
     bool checking;         /* --check-passes */
     ap_check check;
@@ -25,11 +27,8 @@ ap_status ap_job_normalise(ap_job *job);
 /* normal -> planned, by the planner or from --plan; evaluates the plan anew and compares. */
 ap_status ap_job_plan(ap_job *job);
 /* planned -> explicit -> local */
-ap_status ap_job_lower(ap_job *job, const char *name, ap_local **out);
+ap_status ap_job_lower(ap_job *job, const char *name, ap_program **out);
 void ap_job_deinit(ap_job *job);
-
-/* AP_ERR_USAGE when an option asks for what a given plan has decided. */
-ap_status ap_plan_is_given(ap_ctx *ctx, const ap_options *opt);
 
 /* NAME of the generated program: --name, or the file name made an identifier. */
 ap_status ap_job_name(ap_ctx *ctx, const ap_options *opt, const char **out);

@@ -27,13 +27,13 @@ typedef struct ap_options {
     const char *program; /* argv[0] */
     const char *subject; /* MODEL.onnx, DIR, PLAN.json or PROBLEM.json; help: a command or NULL */
     const char *output;  /* -o */
-    const char *devices, *cluster, *mesh, *memory, *pin, *plan, *split, *time_limit, *budget, *threads, *timeout,
-        *dump_problem;
+    const char *devices, *cluster, *mesh, *stages, *microbatches, *objective, *memory, *pin, *plan, *split, *time_limit,
+        *budget, *threads, *timeout, *dump_problem;
     const char *shapes_from, *batch, *batch_dim;
     ap_option_list dim;
     const char *target, *codegen, *march, *name, *weights;
     const char *data, *rtol, *atol;
-    const char *format, *state, *tables;
+    const char *format, *state, *stage, *tables;
     ap_option_list input;
     const char *output_dir, *repeat, *trace, *launcher, *hosts;
     bool emit_only, force, json, quiet, profile, check_passes, help, version;

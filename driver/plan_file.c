@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PLAN_SCHEMA 1
+#define PLAN_SCHEMA 2
 
 static double seconds(int64_t ps)
 {
@@ -27,26 +27,22 @@ ap_status ap_json_text(ap_ctx *ctx, cJSON *json, const char **out)
     return AP_OK;
 }
 
-static uint32_t count_nodes(const ap_module *m)
+static cJSON *stage_json(const ap_job *job, uint32_t index)
 {
-    uint32_t n = 0;
-    for (ap_node i = 0; i < m->nodes.len; i++)
-        n += m->nodes.at[i].block != AP_NONE && m->nodes.at[i].nout > 0;
-    return n;
-}
-
-static cJSON *stage_json(const ap_job *job)
-{
-    const ap_mesh_info *mesh = &job->m->meshes.at[0];
+    const ap_stage_result *r = &job->result.stage[index];
+    const ap_mesh_info *mesh = ap_stage_mesh(&job->p->stages.at[index]);
     cJSON *stage = cJSON_CreateObject(), *ranks = cJSON_AddArrayToObject(stage, "ranks");
-    for (int32_t r = 0; r < ap_mesh_ranks(mesh); r++)
-        cJSON_AddItemToArray(ranks, cJSON_CreateNumber(mesh->first_rank + r));
+    for (int32_t i = 0; i < ap_mesh_ranks(mesh); i++)
+        cJSON_AddItemToArray(ranks, cJSON_CreateNumber(mesh->first_rank + i));
     cJSON *axes = cJSON_AddObjectToObject(stage, "mesh");
     for (int a = mesh->ntime; a < mesh->naxes; a++)
         cJSON_AddNumberToObject(axes, ap_name_str(job->ctx, mesh->axis_name[a]), mesh->axis_size[a]);
-    cJSON_AddNumberToObject(stage, "nodes", count_nodes(job->m));
-    cJSON_AddNumberToObject(stage, "seconds", seconds(job->result.cost_ps));
-    cJSON_AddNumberToObject(stage, "peak_bytes", (double)job->result.peak_bytes);
+    cJSON_AddNumberToObject(stage, "nodes", r->nodes);
+    cJSON_AddNumberToObject(stage, "seconds", seconds(r->time_ps));
+    cJSON_AddNumberToObject(stage, "transfer_seconds", seconds(r->arrival_ps));
+    cJSON_AddNumberToObject(stage, "peak_bytes", (double)r->plan.peak_bytes);
+    cJSON_AddNumberToObject(stage, "parameter_bytes", (double)r->plan.param_bytes);
+    cJSON_AddNumberToObject(stage, "slot_bytes", (double)r->plan.slot_bytes);
     return stage;
 }
 
@@ -57,30 +53,33 @@ static double gap_of(const ap_plan_result *r)
 
 cJSON *ap_plan_json(const ap_job *job, bool with_time)
 {
-    const ap_plan_result *r = &job->result;
+    const ap_plan_result *r = &job->result.total;
+    const ap_cluster *c = &job->request.plan.cluster;
     cJSON *o = cJSON_CreateObject();
-    cJSON_AddNumberToObject(o, "seconds", seconds(ap_plan_run_ps(job->m, r->cost_ps)));
-    cJSON_AddNumberToObject(o, "bound", seconds(ap_plan_run_ps(job->m, r->bound_ps)));
+    cJSON_AddNumberToObject(o, "seconds", seconds(r->cost_ps));
+    cJSON_AddNumberToObject(o, "bound", seconds(r->bound_ps));
     cJSON_AddNumberToObject(o, "gap", gap_of(r));
     cJSON_AddStringToObject(o, "proof", r->proof ? r->proof : "");
     if (with_time) {
         cJSON_AddNumberToObject(o, "planning_seconds", r->planning_seconds);
         cJSON_AddNumberToObject(o, "solver_seconds", r->solver_seconds);
     }
-    cJSON_AddNumberToObject(o, "compute_seconds", seconds(ap_plan_run_ps(job->m, r->compute_ps)));
-    cJSON_AddNumberToObject(o, "communication_seconds", seconds(ap_plan_run_ps(job->m, r->communication_ps)));
+    cJSON_AddNumberToObject(o, "compute_seconds", seconds(r->compute_ps));
+    cJSON_AddNumberToObject(o, "communication_seconds", seconds(r->communication_ps));
     cJSON_AddNumberToObject(o, "sharded_flops_fraction", r->sharded_flops_fraction);
     cJSON_AddNumberToObject(o, "peak_bytes", (double)r->peak_bytes);
     cJSON_AddNumberToObject(o, "parameter_bytes", (double)r->param_bytes);
-    cJSON_AddStringToObject(o, "cluster", job->planning.cluster.name);
-    cJSON_AddNumberToObject(o, "hosts", job->planning.cluster.hosts);
-    cJSON_AddNumberToObject(o, "devices_per_host", job->planning.cluster.devices_per_host);
-    cJSON_AddNumberToObject(o, "microbatches", ap_mesh_microbatches(&job->m->meshes.at[0]));
+    cJSON_AddStringToObject(o, "cluster", c->name);
+    cJSON_AddNumberToObject(o, "hosts", c->hosts);
+    cJSON_AddNumberToObject(o, "devices_per_host", c->devices_per_host);
+    cJSON_AddNumberToObject(o, "microbatches", job->p->microbatches);
     cJSON_AddStringToObject(o, "schedule", "inference");
     cJSON_AddNumberToObject(o, "variables", r->variables);
     cJSON_AddNumberToObject(o, "strategies", r->strategies);
     cJSON_AddNumberToObject(o, "edges", r->edges);
-    cJSON_AddItemToArray(cJSON_AddArrayToObject(o, "stages"), stage_json(job));
+    cJSON *stages = cJSON_AddArrayToObject(o, "stages");
+    for (uint32_t s = 0; s < job->p->stages.len; s++)
+        cJSON_AddItemToArray(stages, stage_json(job, s));
     return o;
 }
 
@@ -125,7 +124,9 @@ static ap_status get_string(ap_ctx *ctx, const char *path, const cJSON *o, const
     X(across.bytes_per_second)                                                                                         \
     X(across.shared_bytes_per_second) X(between.shared_bytes_per_second)
 #define TIER_INTS(X) X(bytes) X(bytes_per_second) X(latency_ps)
-#define RESULT_INTS(X) X(cost_ps) X(bound_ps) X(compute_ps) X(communication_ps) X(peak_bytes) X(param_bytes)
+#define RESULT_INTS(X)                                                                                                 \
+    X(cost_ps) X(bound_ps) X(compute_ps) X(communication_ps) X(transfer_ps) X(peak_bytes) X(param_bytes) X(slot_bytes)
+#define STAGE_INTS(X) X(time_ps) X(arrival_ps) X(sending_ps)
 
 static cJSON *tier_json(const ap_memory_tier *t)
 {
@@ -287,6 +288,33 @@ static ap_status read_cluster(ap_ctx *ctx, const char *path, const cJSON *o, ap_
     return AP_OK;
 }
 
+static cJSON *exact_result(const ap_plan_result *r)
+{
+    cJSON *o = cJSON_CreateObject();
+#define X(f) add_int(o, #f, r->f);
+    RESULT_INTS(X)
+#undef X
+    return o;
+}
+
+/* All figures of the whole and of each stage, and at which node each begins. */
+static cJSON *exact_json(const ap_pipe_result *r)
+{
+    cJSON *o = exact_result(&r->total), *stages = cJSON_AddArrayToObject(o, "stages");
+    for (uint32_t i = 0; i < r->nstages; i++) {
+        const ap_stage_result *s = &r->stage[i];
+        cJSON *stage = exact_result(&s->plan);
+        add_int(stage, "first", s->first);
+        add_int(stage, "last", s->last);
+        add_int(stage, "nodes", s->nodes);
+#define X(f) add_int(stage, #f, s->f);
+        STAGE_INTS(X)
+#undef X
+        cJSON_AddItemToArray(stages, stage);
+    }
+    return o;
+}
+
 ap_status ap_plan_file_text(ap_job *job, const char **out)
 {
     ap_ctx *ctx = job->ctx;
@@ -297,26 +325,63 @@ ap_status ap_plan_file_text(ap_job *job, const char **out)
     cJSON *model = cJSON_AddObjectToObject(o, "model");
     cJSON_AddStringToObject(model, "file", slash ? slash + 1 : job->opt->subject);
     cJSON_AddStringToObject(model, "digest", job->digest);
-    cJSON_AddItemToObject(o, "cluster", cluster_json(&job->planning.cluster));
+    cJSON_AddItemToObject(o, "cluster", cluster_json(&job->request.plan.cluster));
     cJSON_AddItemToObject(o, "predicted", ap_plan_json(job, false));
-    cJSON *exact = cJSON_AddObjectToObject(o, "exact");
-#define X(f) add_int(exact, #f, job->result.f);
-    RESULT_INTS(X)
-#undef X
+    cJSON_AddItemToObject(o, "exact", exact_json(&job->result));
     ap_text ir;
     ap_text_init(&ir, &ctx->scratch);
-    ap_module_print(job->m, &ir);
+    ap_pipeline_print(job->p, &ir);
     cJSON_AddStringToObject(o, "ir", ap_text_str(&ir));
     return ap_json_text(ctx, o, out);
 }
 
-static ap_status read_result(ap_ctx *ctx, const char *path, const cJSON *root, ap_plan_result *r)
+static ap_status read_exact(ap_ctx *ctx, const char *path, const cJSON *o, ap_plan_result *r)
+{
+#define X(f) AP_TRY(get_int(ctx, path, o, #f, &r->f));
+    RESULT_INTS(X)
+#undef X
+    return AP_OK;
+}
+
+static ap_status get_count(ap_ctx *ctx, const char *path, const cJSON *o, const char *key, uint32_t *out)
+{
+    int64_t v;
+    AP_TRY(get_int(ctx, path, o, key, &v));
+    if (v < 0 || v > INT32_MAX)
+        return ap_error(ctx, 0, "%s: \"%s\" makes no sense", path, key);
+    *out = (uint32_t)v;
+    return AP_OK;
+}
+
+static ap_status read_stages(ap_ctx *ctx, const char *path, const cJSON *exact, uint32_t n, ap_pipe_result *r)
+{
+    const cJSON *stages = cJSON_GetObjectItemCaseSensitive(exact, "stages"), *stage;
+    if (!cJSON_IsArray(stages) || cJSON_GetArraySize(stages) != (int)n)
+        return ap_error(ctx, 0, "%s: the program has %u stage(s), the figures have others", path, n);
+    r->nstages = n;
+    r->stage = AP_NEW_ARRAY(&ctx->arena, ap_stage_result, n);
+    ap_stage_result *s = r->stage;
+    cJSON_ArrayForEach(stage, stages)
+    {
+        AP_TRY(read_exact(ctx, path, stage, &s->plan));
+        AP_TRY(get_count(ctx, path, stage, "first", &s->first));
+        AP_TRY(get_count(ctx, path, stage, "last", &s->last));
+        AP_TRY(get_count(ctx, path, stage, "nodes", &s->nodes));
+#define X(f) AP_TRY(get_int(ctx, path, stage, #f, &s->f));
+        STAGE_INTS(X)
+#undef X
+        s++;
+    }
+    return AP_OK;
+}
+
+static ap_status read_result(ap_ctx *ctx, const char *path, const cJSON *root, uint32_t nstages, ap_pipe_result *out)
 {
     const cJSON *exact = cJSON_GetObjectItemCaseSensitive(root, "exact");
     const cJSON *predicted = cJSON_GetObjectItemCaseSensitive(root, "predicted");
-#define X(f) AP_TRY(get_int(ctx, path, exact, #f, &r->f));
-    RESULT_INTS(X)
-#undef X
+    ap_plan_result *r = &out->total;
+    AP_TRY(read_exact(ctx, path, exact, r));
+    AP_TRY(read_stages(ctx, path, exact, nstages, out));
     const cJSON *fraction = cJSON_GetObjectItemCaseSensitive(predicted, "sharded_flops_fraction");
     r->sharded_flops_fraction = cJSON_IsNumber(fraction) ? fraction->valuedouble : 0;
     static const char *const counts[] = {"variables", "strategies", "edges"};
@@ -339,12 +404,12 @@ static ap_status read_root(ap_ctx *ctx, const char *path, const cJSON *root, ap_
     AP_TRY(get_string(ctx, path, model, "digest", &digest));
     snprintf(out->digest, sizeof out->digest, "%s", digest);
     AP_TRY(read_cluster(ctx, path, cJSON_GetObjectItemCaseSensitive(root, "cluster"), &out->cluster));
-    AP_TRY(read_result(ctx, path, root, &out->result));
     AP_TRY(get_string(ctx, path, root, "ir", &ir));
-    AP_TRY(ap_module_parse(ctx, path, ir, strlen(ir), &out->m));
-    if (out->m->state != AP_STATE_PLANNED || out->m->meshes.len == 0 || out->m->funcs.len == 0)
+    AP_TRY(ap_pipeline_parse(ctx, path, ir, strlen(ir), &out->p));
+    if (ap_pipeline_state(out->p) != AP_STATE_PLANNED)
         return ap_error(ctx, 0, "%s: the program in it is not in state planned", path);
-    return ap_module_verify(out->m);
+    AP_TRY(read_result(ctx, path, root, out->p->stages.len, &out->result));
+    return ap_pipeline_verify(out->p);
 }
 
 ap_status ap_plan_file_read(ap_ctx *ctx, const char *path, ap_plan_file *out)

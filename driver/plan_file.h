@@ -8,11 +8,11 @@
 #include <cjson/cJSON.h>
 
 typedef struct ap_plan_file {
-    ap_module *m; /* state planned */
+    ap_pipeline *p; /* state planned */
     char digest[33];
     const char *model; /* name of the model file, without folder */
     ap_cluster cluster;
-    ap_plan_result result;
+    ap_pipe_result result;
 } ap_plan_file;
 
 /* The figures of a plan as one object; `with_time` adds planning_seconds, which differs from run to run. */
@@ -25,9 +25,11 @@ ap_status ap_plan_file_read(ap_ctx *ctx, const char *path, ap_plan_file *out);
 /* Whether `dir` is what `compile` makes: it has plan.txt and a plan.json, of whatever version. */
 bool ap_plan_file_is_in(ap_ctx *ctx, const char *dir);
 
-/* plan.txt: header, mesh, tensors, nodes, resharding steps, collectives, memory. */
-ap_status ap_plan_report(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const ap_plan_result *r, const char *model,
-                         const char *digest, const char **out);
+/* plan.txt: header, stages, and of each its mesh, tensors, nodes, resharding steps, memory. */
+ap_status ap_plan_report(ap_ctx *ctx, const ap_pipeline *p, const ap_cluster *c, const ap_pipe_result *r,
+                         const char *model, const char *digest, const char **out);
+/* The same of a job, whose model is named after its file. */
+ap_status ap_job_report(ap_job *job, const char **out);
 
 /* The text of a JSON object, which is released; AP_ERR_ENV when memory is out. */
 ap_status ap_json_text(ap_ctx *ctx, cJSON *json, const char **out);

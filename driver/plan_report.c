@@ -1,4 +1,5 @@
-/* plan.txt: what was chosen, for people. One line a tensor, one a node; stable and diffable. */
+/* plan.txt: what was chosen, for people. One line a tensor, one a node; stable and diffable. Of several stages first
+ * how they fit together, then one after the other. */
 #include "driver/plan_file.h"
 
 #include "ir/op.h"
@@ -10,8 +11,10 @@
 
 typedef struct report {
     ap_ctx *ctx;
-    ap_module *m;
-    const ap_cluster *cluster;
+    const ap_pipeline *p;
+    const ap_pipe_result *result;
+    const ap_cluster *cluster; /* the whole */
+    ap_module *m;              /* of the stage that is being told */
     ap_resharder *resharder;
     ap_text *t;
     int64_t steps[AP_OP_COUNT], step_ps[AP_OP_COUNT];
@@ -122,29 +125,91 @@ static void add_machine(report *r)
     ap_text_add(r->t, ", of several kinds; a stage on several is priced by the slowest device and link\n");
 }
 
-static void add_header(report *r, const ap_plan_result *p, const char *model, const char *digest)
+static double ms(int64_t ps)
 {
-    const ap_mesh_info *mesh = &r->m->meshes.at[0];
-    ap_text_addf(r->t, "plan of %s (digest %s)\nmachine ", model, digest);
-    add_machine(r);
-    ap_text_addf(r->t, "mesh @%s = [", ap_name_str(r->ctx, mesh->name));
+    return (double)ps * 1e-9;
+}
+
+/* "[x=2, y=4]" */
+static void add_axes(report *r, const ap_mesh_info *mesh)
+{
+    ap_text_add(r->t, "[");
     for (int a = mesh->ntime; a < mesh->naxes; a++)
         ap_text_addf(r->t, "%s%s=%d", a > mesh->ntime ? ", " : "", ap_name_str(r->ctx, mesh->axis_name[a]),
                      mesh->axis_size[a]);
-    ap_text_add(r->t, "]\npredicted ");
-    if (mesh->ntime)
-        ap_text_addf(r->t, "%.6f ms: %d microbatch(es) of ", (double)ap_plan_run_ps(r->m, p->cost_ps) * 1e-9,
-                     ap_mesh_microbatches(mesh));
-    ap_text_addf(r->t, "%.6f ms: compute %.6f, communication %.6f\n", (double)p->cost_ps * 1e-9,
-                 (double)p->compute_ps * 1e-9, (double)p->communication_ps * 1e-9);
+    ap_text_add(r->t, "]");
+}
+
+static void add_times(report *r)
+{
+    const ap_plan_result *total = &r->result->total, *one = &r->result->stage[0].plan;
+    int32_t microbatches = r->p->microbatches;
+    ap_text_addf(r->t, "predicted %.6f ms: ", ms(total->cost_ps));
+    if (r->p->stages.len > 1) {
+        ap_text_addf(r->t, "%d microbatch(es) through %u stages\n", microbatches, r->p->stages.len);
+        return;
+    }
+    if (microbatches > 1)
+        ap_text_addf(r->t, "%d microbatch(es) of %.6f ms: ", microbatches, ms(one->cost_ps));
+    ap_text_addf(r->t, "compute %.6f, communication %.6f\n", ms(one->compute_ps), ms(one->communication_ps));
+}
+
+static void add_header(report *r, const char *model, const char *digest)
+{
+    const ap_plan_result *p = &r->result->total;
+    ap_text_addf(r->t, "plan of %s (digest %s)\nmachine ", model, digest);
+    add_machine(r);
+    if (r->p->stages.len == 1) {
+        ap_text_addf(r->t, "mesh @%s = ", ap_name_str(r->ctx, ap_stage_mesh(&r->p->stages.at[0])->name));
+        add_axes(r, ap_stage_mesh(&r->p->stages.at[0]));
+        ap_text_add(r->t, "\n");
+    }
+    add_times(r);
     ap_text_addf(r->t, "solver: bound %.6f ms, gap %g, proven by %s; %u variables, %u strategies, %u edges\n",
-                 (double)p->bound_ps * 1e-9,
-                 p->cost_ps > 0 ? (double)(p->cost_ps - p->bound_ps) / (double)p->cost_ps : 0.0,
+                 ms(p->bound_ps), p->cost_ps > 0 ? (double)(p->cost_ps - p->bound_ps) / (double)p->cost_ps : 0.0,
                  p->proof && *p->proof ? p->proof : "nobody", p->variables, p->strategies, p->edges);
     ap_text_addf(r->t, "memory per device: %" PRId64 " bytes at the peak, of which %" PRId64 " parameters\n",
                  p->peak_bytes, p->param_bytes);
     ap_text_addf(r->t, "sharded part of the contraction FLOPs: %.4f\n", p->sharded_flops_fraction);
 }
+
+/* ---- how stages fit together ---- */
+
+static void add_stages(report *r)
+{
+    ap_text_addf(r->t, "\nstages, per microbatch\n  %-10s %-12s %8s %14s %14s %14s %14s %14s %14s  %s\n", "", "ranks",
+                 "nodes", "compute ms", "exchange ms", "arrival ms", "peak bytes", "parameters", "slots", "mesh");
+    for (uint32_t s = 0; s < r->p->stages.len; s++) {
+        const ap_stage_result *x = &r->result->stage[s];
+        const ap_mesh_info *mesh = ap_stage_mesh(&r->p->stages.at[s]);
+        char ranks[32];
+        snprintf(ranks, sizeof ranks, "%d..%d", mesh->first_rank, mesh->first_rank + ap_mesh_ranks(mesh) - 1);
+        ap_text_addf(r->t, "  %-10s %-12s %8u %14.6f %14.6f %14.6f %14" PRId64 " %14" PRId64 " %14" PRId64 "  ",
+                     ap_name_str(r->ctx, r->p->stages.at[s].name), ranks, x->nodes, ms(x->plan.compute_ps),
+                     ms(x->plan.communication_ps), ms(x->arrival_ps), x->plan.peak_bytes, x->plan.param_bytes,
+                     x->plan.slot_bytes);
+        add_axes(r, mesh);
+        ap_text_add(r->t, "\n");
+    }
+}
+
+static void add_links(report *r)
+{
+    ap_text_add(r->t, "\nlinks\n");
+    for (uint32_t i = 0; i < r->p->links.len; i++) {
+        const ap_wire *w = &r->p->links.at[i];
+        const ap_stage *from = &r->p->stages.at[w->from], *to = &r->p->stages.at[w->to];
+        ap_text_addf(r->t, "  %-44s %s -> %s  ", ap_name_str(r->ctx, w->slot), ap_name_str(r->ctx, from->name),
+                     ap_name_str(r->ctx, to->name));
+        ap_type_print(from->m, from->m->funcs.at[0].result[w->result], r->t);
+        ap_type_info t = ap_type_get(r->ctx, ap_value_type(to->m, to->m->funcs.at[0].argument[w->argument]));
+        ap_text_add(r->t, " -> ");
+        ap_sharding_print(to->m, t.shape, t.sharding, r->t);
+        ap_text_addf(r->t, "  depth %d,%d\n", w->from_depth, w->to_depth);
+    }
+}
+
+/* ---- one stage ---- */
 
 static void add_collectives(report *r)
 {
@@ -160,31 +225,55 @@ static void add_collectives(report *r)
         ap_text_add(r->t, "  none\n");
 }
 
-ap_status ap_plan_report(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const ap_plan_result *p, const char *model,
-                         const char *digest, const char **out)
+static void add_stage(report *r, uint32_t stage)
+{
+    ap_module *m = r->m = r->p->stages.at[stage].m;
+    const ap_func_info *f = &m->funcs.at[0];
+    const ap_mesh_info *mesh = &m->meshes.at[0];
+    const ap_block_info *body = ap_block_at(m, f->body);
+    const ap_node_info *ret = ap_node_at(m, body->nodes.at[body->nodes.len - 1]);
+    ap_cluster part;
+    ap_cluster_part(r->cluster, mesh->first_rank, ap_mesh_ranks(mesh), &part);
+    r->resharder = ap_resharder_create(&r->ctx->scratch, m, &part);
+    memset(r->steps, 0, sizeof r->steps);
+    memset(r->step_ps, 0, sizeof r->step_ps);
+    ap_text_add(r->t, "\ntensors");
+    if (r->p->stages.len > 1)
+        ap_text_addf(r->t, " of @%s", ap_name_str(r->ctx, r->p->stages.at[stage].name));
+    ap_text_add(r->t, "\n");
+    for (uint32_t i = 0; i < f->narguments; i++)
+        add_tensor(r, f->argument_slot[i] ? "slot" : "input", f->argument[i]);
+    for (ap_symbol s = 0; s < m->symbols.len; s++)
+        if (m->symbols.at[s].kind != AP_SYMBOL_KIND_COUNT)
+            add_tensor(r, "param", m->symbols.at[s].value);
+    for (uint32_t i = 0; i < ret->nin; i++)
+        add_tensor(r, f->result_slot[i] ? "slot" : "output", ret->in[i]);
+    ap_text_addf(r->t, "\nnodes of @%s\n", ap_name_str(r->ctx, f->name));
+    for (uint32_t i = 0; i < body->nodes.len; i++)
+        add_node(r, body->nodes.at[i]);
+    add_collectives(r);
+}
+
+ap_status ap_plan_report(ap_ctx *ctx, const ap_pipeline *p, const ap_cluster *c, const ap_pipe_result *result,
+                         const char *model, const char *digest, const char **out)
 {
     ap_text t;
     ap_text_init(&t, &ctx->arena);
-    report r = {.ctx = ctx, .m = m, .cluster = c, .t = &t};
-    r.resharder = ap_resharder_create(&ctx->scratch, m, c);
-    add_header(&r, p, model, digest);
-    ap_text_add(&t, "\ntensors\n");
-    for (ap_func f = 0; f < m->funcs.len; f++)
-        for (uint32_t i = 0; i < m->funcs.at[f].narguments; i++)
-            add_tensor(&r, "input", m->funcs.at[f].argument[i]);
-    for (ap_symbol s = 0; s < m->symbols.len; s++)
-        if (m->symbols.at[s].kind != AP_SYMBOL_KIND_COUNT)
-            add_tensor(&r, "param", m->symbols.at[s].value);
-    for (ap_func f = 0; f < m->funcs.len; f++) {
-        const ap_block_info *body = ap_block_at(m, m->funcs.at[f].body);
-        const ap_node_info *ret = ap_node_at(m, body->nodes.at[body->nodes.len - 1]);
-        for (uint32_t i = 0; i < ret->nin; i++)
-            add_tensor(&r, "output", ret->in[i]);
-        ap_text_addf(&t, "\nnodes of @%s\n", ap_name_str(ctx, m->funcs.at[f].name));
-        for (uint32_t i = 0; i < body->nodes.len; i++)
-            add_node(&r, body->nodes.at[i]);
+    report r = {.ctx = ctx, .p = p, .result = result, .cluster = c, .t = &t};
+    add_header(&r, model, digest);
+    if (p->stages.len > 1) {
+        add_stages(&r);
+        add_links(&r);
     }
-    add_collectives(&r);
+    for (uint32_t s = 0; s < p->stages.len; s++)
+        add_stage(&r, s);
     *out = ap_text_str(&t);
     return AP_OK;
+}
+
+ap_status ap_job_report(ap_job *job, const char **out)
+{
+    const char *slash = strrchr(job->opt->subject, '/');
+    return ap_plan_report(job->ctx, job->p, &job->request.plan.cluster, &job->result,
+                          slash ? slash + 1 : job->opt->subject, job->digest, out);
 }

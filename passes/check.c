@@ -119,31 +119,65 @@ static ap_status compare(ap_check *c, ap_ctx *ctx, const char *pass, const ap_te
     return AP_OK;
 }
 
-ap_status ap_check_after(void *user, ap_ctx *ctx, const char *pass, ap_module *m)
+/* How one form of the program is evaluated. */
+typedef ap_status evaluate_fn(void *form, ap_arena *arena, const ap_tensor *inputs, ap_tensor *outputs);
+
+static ap_status evaluate_and_compare(ap_check *c, ap_ctx *ctx, const char *pass, evaluate_fn *evaluate, void *form)
 {
-    ap_check *c = user;
-    if (ap_module_verify(m) != AP_OK)
-        return ap_fail(ctx, AP_ERR_BUG, 0, "the module does not verify after pass '%s'", pass);
     ap_arena arena;
     ap_arena_init(&arena, ctx->arena.out_of_memory, ctx->arena.user);
     ap_tensor *output = AP_NEW_ARRAY(&arena, ap_tensor, c->noutputs);
-    ap_status s = ap_eval_func(m, 0, &arena, c->input, output);
+    ap_status s = evaluate(form, &arena, c->input, output);
     if (s == AP_OK)
         s = compare(c, ctx, pass, output);
     ap_arena_deinit(&arena);
     return s;
 }
 
-ap_status ap_check_local(ap_check *c, ap_ctx *ctx, const ap_local *p)
+static ap_status evaluate_module(void *form, ap_arena *arena, const ap_tensor *inputs, ap_tensor *outputs)
+{
+    return ap_eval_func(form, 0, arena, inputs, outputs);
+}
+
+static ap_status evaluate_pipeline(void *form, ap_arena *arena, const ap_tensor *inputs, ap_tensor *outputs)
+{
+    return ap_pipeline_eval(form, arena, inputs, outputs);
+}
+
+static ap_status evaluate_local(void *form, ap_arena *arena, const ap_tensor *inputs, ap_tensor *outputs)
+{
+    return ap_local_eval(form, arena, inputs, outputs);
+}
+
+static ap_status evaluate_program(void *form, ap_arena *arena, const ap_tensor *inputs, ap_tensor *outputs)
+{
+    return ap_program_eval(form, arena, inputs, outputs);
+}
+
+ap_status ap_check_after(void *user, ap_ctx *ctx, const char *pass, ap_module *m)
+{
+    if (ap_module_verify(m) != AP_OK)
+        return ap_fail(ctx, AP_ERR_BUG, 0, "the module does not verify after pass '%s'", pass);
+    return evaluate_and_compare(user, ctx, pass, evaluate_module, m);
+}
+
+ap_status ap_check_pipeline(ap_check *c, ap_ctx *ctx, const char *pass, ap_pipeline *p)
+{
+    if (ap_pipeline_verify(p) != AP_OK)
+        return ap_fail(ctx, AP_ERR_BUG, 0, "the pipeline does not verify after pass '%s'", pass);
+    return evaluate_and_compare(c, ctx, pass, evaluate_pipeline, p);
+}
+
+ap_status ap_check_local(ap_check *c, ap_ctx *ctx, ap_local *p)
 {
     if (ap_local_verify(p) != AP_OK)
         return ap_fail(ctx, AP_ERR_BUG, 0, "the local program does not verify");
-    ap_arena arena;
-    ap_arena_init(&arena, ctx->arena.out_of_memory, ctx->arena.user);
-    ap_tensor *output = AP_NEW_ARRAY(&arena, ap_tensor, c->noutputs);
-    ap_status s = ap_local_eval(p, &arena, c->input, output);
-    if (s == AP_OK)
-        s = compare(c, ctx, "local", output);
-    ap_arena_deinit(&arena);
-    return s;
+    return evaluate_and_compare(c, ctx, "local", evaluate_local, p);
+}
+
+ap_status ap_check_program(ap_check *c, ap_ctx *ctx, ap_program *p)
+{
+    if (ap_program_verify(p) != AP_OK)
+        return ap_fail(ctx, AP_ERR_BUG, 0, "the program does not verify");
+    return evaluate_and_compare(c, ctx, "local", evaluate_program, p);
 }

@@ -2,6 +2,8 @@
 #ifndef AP_PASSES_CHECK_H
 #define AP_PASSES_CHECK_H
 
+#include "ir/pipeline.h"
+#include "ir/program.h"
 #include "ir/tensor.h"
 #include "passes/pass.h"
 
@@ -21,6 +23,9 @@ void ap_check_deinit(ap_check *c);
 /* ap_pass_hook.after with an ap_check as user: AP_ERR_BUG naming the pass when the module does not verify or its
  * outputs moved. */
 ap_status ap_check_after(void *user, ap_ctx *ctx, const char *pass, ap_module *m);
-ap_status ap_check_local(ap_check *c, ap_ctx *ctx, const ap_local *p);
+ap_status ap_check_local(ap_check *c, ap_ctx *ctx, ap_local *p);
+/* The same of pipelines and programs with the module's inputs and outputs. */
+ap_status ap_check_pipeline(ap_check *c, ap_ctx *ctx, const char *pass, ap_pipeline *p);
+ap_status ap_check_program(ap_check *c, ap_ctx *ctx, ap_program *p);
 
 #endif

@@ -199,6 +199,8 @@ static ap_status plan_stage(builder *b, uint32_t stage)
     ap_plan_options o = options_of_stage(b, stage);
     uint32_t told = b->ctx->diags.len;
     const char *key = b->opt->npins || b->choice->nstages == 1 ? NULL : key_of(b, stage, &o);
+    r->first = b->choice->stage[stage].first;
+    r->last = b->choice->stage[stage].last;
     r->nodes = count_nodes(m);
     if (key && plan_like_earlier(b, stage, &o, key))
         return AP_OK;

@@ -29,6 +29,7 @@ typedef struct ap_pipe_choice {
 /* Per microbatch. What is on its way to a stage is priced link by link, one after the other. */
 typedef struct ap_stage_result {
     ap_plan_result plan;
+    uint32_t first, last; /* positions of its nodes in the whole */
     uint32_t nodes;
     int64_t time_ps;                /* t: of the function */
     int64_t arrival_ps, sending_ps; /* c: of all that comes in; of all that goes out */
