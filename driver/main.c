@@ -17,7 +17,8 @@
 
 static void print_version(void)
 {
-    printf("autopar %s\ntargets: cpu; code generators: c; communicators: local" AP_MPI_TEXT "\nlibraries: protobuf-c, GLPK, "
+    printf("autopar %s\ntargets: cpu; code generators: c; communicators: local" AP_MPI_TEXT
+           "\nlibraries: protobuf-c, GLPK, "
            "cJSON, xxHash, libyaml, zlib\n",
            AP_VERSION);
 }
