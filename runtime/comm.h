@@ -128,7 +128,7 @@ extern const aprt_comm_ops aprt_comm_local;
 int aprt_comm_choose(const aprt_program *program, const aprt_comm_ops **out, aprt_failure *why);
 /* Ranks of the job this process was started in by mpirun or srun, 0 if by neither; *rank is this one's. */
 int32_t aprt_comm_launched(int32_t *rank);
-/* waiting.c: for `autopar run`, which told us where: the exit code of this job. The first one stays. */
-void aprt_comm_leave_code(int status);
+/* waiting.c: for `autopar run`, which told us where: the exit code of this job. False: another process has done so. */
+bool aprt_comm_leave_code(int status);
 
 #endif

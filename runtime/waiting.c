@@ -3,6 +3,7 @@
  * What a rank waits for, as text; and what a job ends with. */
 #include "comm.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -41,15 +42,16 @@ size_t aprt_waiting_text(const aprt_layout *l, int32_t rank, const aprt_waiting 
                w->kind == APRT_WAIT_RECV ? "send" : "take", (long long)w->mb, l->program->channel[w->what].name);
 }
 
-void aprt_comm_leave_code(int status)
+bool aprt_comm_leave_code(int status)
 {
     const char *path = getenv("AUTOPAR_JOB_FAILED");
     char text[16];
     const int fd = path && *path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644) : -1;
     if (fd < 0)
-        return;
+        return errno != EEXIST;
     const int n = snprintf(text, sizeof text, "%d\n", status);
     if (write(fd, text, (size_t)n) != n)
         unlink(path);
     close(fd);
+    return true;
 }

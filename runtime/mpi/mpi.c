@@ -26,9 +26,15 @@ _Noreturn void mpi_comm_end(mpi_comm *c, int status, const char *text)
             pause(); /* the other thread ends both */
     c->end_status = status;
     fflush(stdout);
-    fprintf(stderr, "%s: host %s: %s\n", c->layout->program->name, c->host, text);
-    fflush(stderr);
-    aprt_comm_leave_code(status);
+    if (c->rank != 0) /* what is wrong for all, rank 0 tells; its end ends this one */
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+    if (aprt_comm_leave_code(status)) {
+        const bool named = strncmp(text, "rank ", 5) == 0;
+        char rank[24] = "";
+        snprintf(rank, sizeof rank, "rank %d: ", c->rank);
+        fprintf(stderr, "%s: host %s: %s%s\n", c->layout->program->name, c->host, named ? "" : rank, text);
+        fflush(stderr);
+    }
     /* MPI_Abort waits for an answer, which does not come when a link is cut. */
     if (pthread_create(&thread, NULL, end_soon, &c->end_status) != 0)
         _exit(status);
@@ -94,11 +100,19 @@ static void guard_stop(guard *g)
     mpi_nap_deinit(&g->nap);
 }
 
-/* At the end of the process: MPI waits for all others there. */
+/* Instances that are open: one number for the process, as MPI is one for the process. */
+static _Atomic int open_instances;
+
+/* At the end of the process, where MPI waits for all others. Who ends in the middle of something is not waited for. */
 static void finalize(void)
 {
     guard g;
     int done = 0;
+    if (atomic_load(&open_instances) > 0) {
+        fprintf(stderr, "a process of the job ends while a program is open\n");
+        aprt_comm_leave_code(APRT_ERR_ENV);
+        MPI_Abort(MPI_COMM_WORLD, APRT_ERR_ENV);
+    }
     if (MPI_Finalized(&done) != MPI_SUCCESS || done || !guard_start(&g, 60, "leaving MPI"))
         return;
     MPI_Finalize();
@@ -198,6 +212,7 @@ static int mpi_open(const aprt_comm_setup *setup, aprt_comm **out, aprt_failure 
         status = mpi_watch_start(c, why);
     if (status != APRT_OK)
         mpi_comm_end(c, status, why->text);
+    atomic_fetch_add(&open_instances, 1);
     *out = &c->base;
     return APRT_OK;
 }
@@ -250,6 +265,7 @@ static void mpi_close(aprt_comm *base)
         MPI_Comm_free(all[i]);
     if (guarded)
         guard_stop(&g);
+    atomic_fetch_sub(&open_instances, 1);
     mpi_comm_free(c);
 }
 
