@@ -181,6 +181,8 @@ static ap_status solve(ap_planning *p, ap_solution *out)
         options.work = p->opt->budget;
     AP_TRY(write_problem(p));
     AP_TRY(solve_reduced(p, &options, out, &done));
+    if (!done && p->opt->memory_price > 0)
+        AP_TRY(ap_planning_priced(p, &options, p->opt->memory_price, out, &done));
     if (!done)
         AP_TRY(ap_solve(p->ctx, p->arena, &p->problem, &options, out));
     if (out->result != AP_SOLVED)

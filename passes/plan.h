@@ -60,6 +60,8 @@ typedef struct ap_plan_options {
     double time_limit;        /* seconds; 0: none */
     int64_t budget;           /* of the solver's work; 0: the usual */
     uint32_t threads;         /* of the solver; 0: one. The plan does not depend on it */
+    int64_t memory_price;     /* 0, or ps per MiB: a guess where the search for a price of parameters begins, which then
+                               * takes the place of the solver (quick, with a gap; plan_priced.c) */
     const char *problem_path; /* NULL, or where the problem is written before it is solved (docs/solver.md) */
 } ap_plan_options;
 

@@ -127,6 +127,10 @@ void ap_planning_expand(const ap_planning *p, const ap_plan_reduced *r, const ui
 /* All slots that a value kept like this is or fills; false when there are none. */
 bool ap_planning_slots(const ap_planning *p, ap_value v, ap_sharding kept, ap_slot_price *out);
 
+/* Quickly, with a gap (plan_priced.c). `done` is false when no price made a plan fit. */
+ap_status ap_planning_priced(ap_planning *p, const ap_solve_options *options, int64_t price, ap_solution *out,
+                             bool *out_done);
+
 /* Moves a solution among those of equal cost to fewer bytes. */
 void ap_planning_break_ties(ap_planning *p, uint32_t *choice);
 /* Writes the shardings chosen into all types and inserts reshards; the module is then in state planned. */

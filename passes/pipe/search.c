@@ -226,6 +226,9 @@ static ap_status build_candidate(searcher *s, const candidate *c, winner *w)
     if (choice.microbatches > 1)
         AP_TRY(ap_batch_arguments(s->ctx, s->m, s->search->batch_dim, choice.microbatches, &argument));
     opt.batch = argument;
+    for (uint32_t i = 0; i < c->plan->nstages; i++)
+        opt.memory_price = ap_max_i64(opt.memory_price, c->offer->problem.choice[c->plan->stage[i].choice].price);
+    opt.memory_price = ap_max_i64(opt.memory_price, 1);
     AP_TRY(ap_pipe_build(s->ctx, s->m, &opt, &choice, &p, &r));
     AP_TRY(simulate(s, p, &r, &ps));
     if (!w->p || ps < w->ps)
