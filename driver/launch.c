@@ -173,6 +173,25 @@ static void stop(job *j)
         continue;
 }
 
+/* Ranks may outlive mpirun for a second. They have become our children; whoever is left after a while is killed. */
+static void end_orphans(void)
+{
+    const struct timespec tick = {0, TICK_NANOSECONDS};
+    for (int i = 0; i < 2 * GRACE_TICKS; i++) {
+        pid_t ended = waitpid(-1, NULL, WNOHANG);
+        if (ended < 0 && errno == ECHILD)
+            return;
+        if (ended > 0)
+            continue;
+        FILE *f = i >= GRACE_TICKS ? fopen("/proc/thread-self/children", "r") : NULL;
+        for (int pid; f && fscanf(f, "%d", &pid) == 1;)
+            kill(pid, SIGKILL);
+        if (f)
+            fclose(f);
+        nanosleep(&tick, NULL);
+    }
+}
+
 /* Until it has ended, by itself or by us. Returns the signal that ended us, or 0. */
 static int watch(job *j, const sigset_t *taken)
 {
@@ -220,6 +239,7 @@ static ap_status run_job(ap_ctx *ctx, job *j, const char *const *argv, bool quie
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         sigaddset(&taken, signals[i]);
     fflush(NULL);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     sigprocmask(SIG_BLOCK, &taken, &before);
     const pid_t self = getpid();
     j->pid = fork();
@@ -232,6 +252,7 @@ static ap_status run_job(ap_ctx *ctx, job *j, const char *const *argv, bool quie
     }
     setpgid(j->pid, j->pid);
     const int sig = watch(j, &taken);
+    end_orphans();
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (sig == 0)
         return AP_OK;
@@ -270,7 +291,7 @@ static ap_status launch_mpi(ap_ctx *ctx, const ap_options *opt, const char *cons
 {
     job j = {.code = -1};
     arguments command = {0};
-    int ranks;
+    int ranks = 0;
     AP_TRY(ask_ranks(ctx, argv[0], &ranks));
     const char *tmp = getenv("TMPDIR");
     if (snprintf(j.dir, sizeof j.dir, "%.40s/autopar-XXXXXX", tmp && *tmp && strlen(tmp) < 40 ? tmp : "/tmp") < 0 ||
