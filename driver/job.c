@@ -12,6 +12,7 @@
 #include "passes/pipe/layers.h"
 #include "passes/pipe/lower.h"
 #include "passes/pipe/pins.h"
+#include "passes/pipe/sim_model.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -289,6 +290,16 @@ ap_status ap_job_plan(ap_job *job)
     return job->checking ? ap_check_pipeline(&job->check, job->ctx, "plan", job->p) : AP_OK;
 }
 
+/* When stages run and channels move, for traces. */
+static ap_status note_times(ap_ctx *ctx, ap_program *p, const ap_cluster *c)
+{
+    const ap_sim_model *model = ap_sim_of_program(p, c, &ctx->scratch);
+    ap_sim_result r;
+    AP_TRY(ap_simulate(&model->in, &ctx->scratch, true, &r));
+    ap_sim_note(p, &r, &ctx->arena);
+    return AP_OK;
+}
+
 ap_status ap_job_lower(ap_job *job, const char *name, ap_program **out)
 {
     const ap_cluster *c = &job->request.plan.cluster;
@@ -297,6 +308,7 @@ ap_status ap_job_lower(ap_job *job, const char *name, ap_program **out)
         AP_TRY(ap_check_pipeline(&job->check, job->ctx, "explicit", job->p));
     AP_TRY(ap_lower_program(job->ctx, job->p, c, name, out));
     ap_program_price(*out, c);
+    AP_TRY(note_times(job->ctx, *out, c));
     ap_arena_reset(&job->ctx->scratch);
     return job->checking ? ap_check_program(&job->check, job->ctx, *out) : AP_OK;
 }
