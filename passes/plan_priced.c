@@ -23,11 +23,13 @@ typedef struct pricer {
     ap_problem free;       /* p->problem without a limit */
     ap_solution best;      /* that fits; choice NULL: none yet */
     uint32_t *over;        /* a choice that does not fit, of the highest price */
+    int64_t most;          /* price: sums stay in the solver's range */
     int64_t bound;
 } pricer;
 
 static void find_bytes(pricer *x)
 {
+    int64_t sum = 0;
     ap_planning *p = x->p;
     uint32_t n = p->problem.nnodes;
     bool *stays = AP_NEW_ARRAY(p->arena, bool, n);
@@ -36,7 +38,11 @@ static void find_bytes(pricer *x)
         if (p->holders.at[h].resident) {
             x->bytes[p->holders.at[h].var] = p->holders.at[h].bytes;
             stays[p->holders.at[h].var] = true;
+            for (uint32_t l = 0; l < p->holders.at[h].n; l++)
+                sum = ap_sat_add(sum, p->holders.at[h].bytes[l]);
         }
+    __int128 most = ((__int128)1 << (56 + MIB)) / ap_max_i64(sum, 1);
+    x->most = most > INT64_MAX ? INT64_MAX : ap_max_i64((int64_t)most, 1);
     ap_planning_reduce_but(p, stays, &x->r);
 }
 
@@ -110,7 +116,9 @@ static ap_status bracket(pricer *x, int64_t start, bool *out_found)
         *(fits ? &high : &low) = at;
         if (fits && at == 1)
             return AP_OK; /* nothing is cheaper */
-        at = fits ? ap_max_i64(at / UP, 1) : ap_min_i64(at, INT64_MAX / UP / 2) * UP;
+        if (!fits && at == x->most)
+            break;
+        at = fits ? ap_max_i64(at / UP, 1) : at > x->most / UP ? x->most : at * UP;
     }
     for (int i = 0; i < HALVES && high > 0 && high / 2 > low; i++) {
         at = low + (high - low) / 3;
@@ -158,7 +166,7 @@ ap_status ap_planning_priced(ap_planning *p, const ap_solve_options *options, in
     pricer x = {.p = p, .options = options, .free = p->problem, .bound = INT64_MIN};
     x.free.limit = INT64_MAX;
     find_bytes(&x);
-    AP_TRY(bracket(&x, ap_max_i64(price, 1), out_done));
+    AP_TRY(bracket(&x, ap_min_i64(ap_max_i64(price, 1), x.most), out_done));
     *out_done = *out_done && x.best.choice;
     if (!*out_done)
         return AP_OK;
