@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum free_kind { NOT_FREE, OF_CONSTANTS, OF_SYMBOL } free_kind;
+/* OF_SMALL: light work on constants and small symbols, all of it small. */
+typedef enum free_kind { NOT_FREE, OF_CONSTANTS, OF_SMALL, OF_SYMBOL } free_kind;
+enum { SMALL_BYTES = 1 << 20 };
 
 struct ap_carver {
     const ap_module *m;
@@ -31,18 +33,34 @@ static bool is_light(const ap_node_info *node)
     return op->lower != AP_LOWER_CONTRACT && op->lower != AP_LOWER_CONV;
 }
 
+static bool is_small(const ap_carver *c, ap_value v)
+{
+    return ap_type_bytes(c->m->ctx, ap_value_type(c->m, v)) <= SMALL_BYTES;
+}
+
+/* A symbol itself is as free as what is made of it. */
+static free_kind kind_of_value(const ap_carver *c, ap_value v)
+{
+    if (ap_value_at(c->m, v)->kind == AP_VALUE_SYMBOL)
+        return is_small(c, v) ? OF_SMALL : OF_SYMBOL;
+    return (free_kind)c->free[v];
+}
+
 static free_kind kind_of_node(const ap_carver *c, const ap_node_info *node)
 {
-    bool constants = is_light(node);
-    for (uint32_t i = 0; i < node->nin; i++)
-        constants = constants && c->free[node->in[i]] == OF_CONSTANTS;
-    if (constants)
-        return OF_CONSTANTS;
-    if (!ap_op_get(node->op)->shares_buffer)
-        return NOT_FREE;
-    ap_value from = node->in[0];
-    bool symbol = ap_value_at(c->m, from)->kind == AP_VALUE_SYMBOL || c->free[from] == OF_SYMBOL;
-    return symbol ? OF_SYMBOL : NOT_FREE;
+    bool constants = is_light(node), small = constants;
+    for (uint32_t i = 0; i < node->nin; i++) {
+        free_kind kind = kind_of_value(c, node->in[i]);
+        constants = constants && kind == OF_CONSTANTS;
+        small = small && (kind == OF_CONSTANTS || kind == OF_SMALL) && is_small(c, node->in[i]);
+    }
+    for (uint32_t j = 0; j < node->nout; j++)
+        small = small && is_small(c, node->out[j]);
+    if (constants || small)
+        return constants ? OF_CONSTANTS : OF_SMALL;
+    bool view = ap_op_get(node->op)->shares_buffer;
+    free_kind kind = view ? kind_of_value(c, node->in[0]) : NOT_FREE;
+    return kind == OF_SMALL || kind == OF_SYMBOL ? kind : NOT_FREE;
 }
 
 static void look_at_node(ap_carver *c, uint32_t at)

@@ -9,7 +9,8 @@
  * beside that, if it is read later on). A stage has the symbols that it reads; one that several read is in each.
  *
  * What is there for nothing everywhere is made again where it is read, and never sent: nodes without operands,
- * pointwise and other light work on these alone, and views of symbols. */
+ * pointwise and other light work on these alone, views of symbols, and light work on symbols where all of it is small
+ * (the scale of a normalisation that has learnt its variance). */
 #ifndef AP_PASSES_PIPE_CARVE_H
 #define AP_PASSES_PIPE_CARVE_H
 

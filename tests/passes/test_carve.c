@@ -190,6 +190,25 @@ static void sends_what_must_be_sent(void **unused)
     ap_ctx_release(ctx);
 }
 
+/* A scale that is made of two small parameters is made where it is read; one of a large table is sent. */
+static void small_work_on_symbols_is_copied(void **unused)
+{
+    (void)unused;
+    const char *text = "state normal\nparam @v : f32[8]\nparam @g : f32[8]\nparam @t : f32[600,512]\n"
+                       "func @main(%x: f32[4,8], %y: f32[600,512]) -> \"z\" f32[4,8], \"u\" f32[600,512] {\n"
+                       "  %r = rsqrt @v : f32[8]\n  %s = mul %r, @g : f32[8]\n"
+                       "  %e = exp @t : f32[600,512]\n  %a = mul %x, %s : f32[4,8]\n  %b = mul %y, %e : f32[600,512]\n"
+                       "  %z = mul %a, %s : f32[4,8]\n  %u = mul %b, %e : f32[600,512]\n  ret %z, %u }\n";
+    ap_ctx *ctx = ap_ctx_create();
+    assert_string_equal(
+        piece_of(ctx, text, 5, 7),
+        "state normal\nparam @v : f32[8]\nparam @g : f32[8]\n"
+        "func @main(slot %e: f32[600,512], slot %a: f32[4,8], slot %b: f32[600,512]) -> \"z\" f32[4,8], "
+        "\"u\" f32[600,512] {\n  %r = rsqrt @v : f32[8]\n  %s = mul %r, @g : f32[8]\n"
+        "  %z = mul %a, %s : f32[4,8]\n  %u = mul %b, %e : f32[600,512]\n  ret %z, %u }\n");
+    ap_ctx_release(ctx);
+}
+
 /* Outputs that no node makes, and pieces of nothing. */
 static void odd_outputs(void **unused)
 {
@@ -243,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_pieces),
         cmocka_unit_test(sends_what_must_be_sent),
+        cmocka_unit_test(small_work_on_symbols_is_copied),
         cmocka_unit_test(odd_outputs),
         cmocka_unit_test(small_parts_are_cheap),
     };
