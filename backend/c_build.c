@@ -174,6 +174,8 @@ static ap_status link_model(build *b)
     add(b, &a, text(b, "%s/main.o", b->dir));
     add(b, &a, text(b, "%s/lib%s.a", b->dir, b->name));
     add(b, &a, text(b, "-L%s", b->tools->lib_dir));
+    /* where the runtime finds its plugin for MPI, when it is asked for */
+    add(b, &a, text(b, "-Wl,-rpath,%s", b->tools->lib_dir));
 #define X(library) add(b, &a, text(b, "%s", library));
     if (b->tools->convolutions) {
         AP_C_CONV_LIBRARIES(X)

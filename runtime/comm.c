@@ -54,35 +54,39 @@ static void *open_beside(void)
 
 /* Where the loader looks by itself (the folder that the program was linked with, LD_LIBRARY_PATH), beside the shared
  * runtime, where the runtime was to be installed. Open MPI's own parts need its symbols to be global. */
-static void *open_plugin(const char **out_error)
+static void *open_plugin(aprt_failure *why)
 {
     const char *given = getenv("AUTOPAR_RT_PLUGIN");
-    void *handle = dlopen(given && *given ? given : plugin, RTLD_NOW | RTLD_GLOBAL);
-    *out_error = handle ? NULL : dlerror();
-    if (!handle && !(given && *given))
+    const bool is_given = given && *given;
+    void *handle = dlopen(is_given ? given : plugin, RTLD_NOW | RTLD_GLOBAL);
+    if (!handle) {
+        const char *error = dlerror(); /* lives until the next call */
+        aprt_fail(
+            why, APRT_ERR_ENV,
+            "this process is one of an MPI job, and %s cannot be opened (%.200s); set AUTOPAR_RT_PLUGIN to its path, "
+            "or AUTOPAR_COMM=local to run all devices in this process",
+            plugin, error ? error : "?");
+    }
+    if (!handle && !is_given)
         handle = open_beside();
 #ifdef APRT_LIBDIR
-    if (!handle && !(given && *given))
+    if (!handle && !is_given)
         handle = dlopen(APRT_LIBDIR "/libautopar_rt_mpi.so", RTLD_NOW | RTLD_GLOBAL);
 #endif
     return handle;
 }
 
-int aprt_comm_choose(const aprt_program *program, const aprt_comm_ops **out, aprt_failure *why)
+int aprt_comm_choose(const aprt_comm_ops **out, aprt_failure *why)
 {
     int32_t rank;
-    const char *error;
     aprt_comm_entry *entry = NULL;
     *out = &aprt_comm_local;
     if (aprt_comm_launched(&rank) == 0)
         return APRT_OK;
-    void *handle = open_plugin(&error);
+    void *handle = open_plugin(why);
     if (!handle)
-        return aprt_fail(
-            why, APRT_ERR_ENV,
-            "%s: this process is one of an MPI job, and %s cannot be opened (%s); set AUTOPAR_RT_PLUGIN to its "
-            "path, or AUTOPAR_COMM=local to run all devices in this process",
-            program->name, plugin, error ? error : "?");
+        return APRT_ERR_ENV;
+    why->text[0] = 0;
     void *symbol = dlsym(handle, "aprt_comm_plugin");
     memcpy(&entry, &symbol, sizeof entry);
     *out = entry ? entry() : NULL;

@@ -125,7 +125,7 @@ size_t aprt_waiting_text(const aprt_layout *l, int32_t rank, const aprt_waiting 
 extern const aprt_comm_ops aprt_comm_local;
 
 /* The communicator for this process: local, or the plugin when it was started by mpirun or srun. comm.c */
-int aprt_comm_choose(const aprt_program *program, const aprt_comm_ops **out, aprt_failure *why);
+int aprt_comm_choose(const aprt_comm_ops **out, aprt_failure *why);
 /* Ranks of the job this process was started in by mpirun or srun, 0 if by neither; *rank is this one's. */
 int32_t aprt_comm_launched(int32_t *rank);
 /* waiting.c: for `autopar run`, which told us where: the exit code of this job. False: another process has done so. */

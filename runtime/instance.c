@@ -110,7 +110,7 @@ static int open_comm(aprt_instance *in)
     aprt_comm_setup setup = {.layout = &in->layout, .where = aprt_device_where, .why = aprt_device_why};
     int status = read_watchdog(&setup.watchdog, &in->why);
     if (status == APRT_OK)
-        status = aprt_comm_choose(in->program, &ops, &in->why);
+        status = aprt_comm_choose(&ops, &in->why);
     if (status != APRT_OK)
         return status;
     /* More threads than processors: whoever spins keeps away whom it waits for. */
