@@ -173,8 +173,8 @@ static bool plan_like_earlier(builder *b, uint32_t stage, const ap_plan_options 
 
 static ap_status name_stage(const builder *b, uint32_t stage, uint32_t told, ap_status status)
 {
-    if (b->choice->nstages == 1)
-        return status;
+    if (b->choice->nstages == 1 || status != AP_ERR_NO_PLAN)
+        return status; /* others name a node, or a line of a file */
     for (uint32_t i = told; i < b->ctx->diags.len; i++) {
         ap_diag *d = &b->ctx->diags.at[i];
         d->text = ap_name_str(b->ctx, ap_name_format(b->ctx, "stage %u: %s", stage, d->text));

@@ -9,12 +9,16 @@ static bool name_matches(const ap_ctx *ctx, const char *pattern, ap_name name)
     return name && fnmatch(pattern, ap_name_str(ctx, name), 0) == 0;
 }
 
+/* A composite is each node that became a part of it. */
 static bool node_matches(const ap_module *m, const char *pattern, ap_node n)
 {
     const ap_node_info *node = ap_node_at(m, n);
     bool matches = name_matches(m->ctx, pattern, ap_loc_get(m->ctx, node->loc).node);
     for (uint32_t i = 0; i < node->nout && !matches; i++)
         matches = name_matches(m->ctx, pattern, ap_value_at(m, node->out[i])->name);
+    const ap_block_info *body = node->body == AP_NONE ? NULL : ap_block_at(m, node->body);
+    for (uint32_t i = 0; body && i < body->nodes.len && !matches; i++)
+        matches = node_matches(m, pattern, body->nodes.at[i]);
     return matches;
 }
 

@@ -1,0 +1,182 @@
+"""Pipelines end to end: stages, unequal cuts, microbatches that do not divide the batch, skip connections and tied weights run
+and give what ONNX Runtime gives; plans of several stages are told, read back and refused like those of one."""
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from make_model import encoder_layer, random_inputs
+
+
+def tower(layers=6, batch=8, width=16, tied=True):
+    """x + relu(x W) with one W for all layers, and a connection from the first layer to the last one."""
+    r = np.random.default_rng(3)
+    weights, nodes, last = [], [], "x"
+    for i in range(layers):
+        w = "w" if tied else f"w{i}"
+        if i == 0 or not tied:
+            weights.append(numpy_helper.from_array((r.standard_normal((width, width)) / 8).astype(np.float32), w))
+        nodes += [helper.make_node("MatMul", [last, w], [f"a{i}"], f"mm{i}"),
+                  helper.make_node("Relu", [f"a{i}"], [f"r{i}"], f"act{i}"),
+                  helper.make_node("Add", [f"r{i}", last], [f"h{i}"], f"add{i}")]
+        last = f"h{i}"
+    nodes += [helper.make_node("Add", [last, "h0"], ["y"], "skip"), helper.make_node("Identity", ["h1"], ["early"], "early")]
+    f = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, width])
+    return helper.make_model(helper.make_graph(nodes, "tower", [f("x")], [f("y"), f("early")], weights),
+                             opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture
+def case(tmp_path):
+    def make(model):
+        path = tmp_path / "m.onnx"
+        onnx.save(model, path)
+        feeds = random_inputs(model)
+        for k, v in feeds.items():
+            np.save(tmp_path / f"{k}.npy", v)
+        names = [o.name for o in model.graph.output]
+        want = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)
+        return path, [f"--input={k}={tmp_path}/{k}.npy" for k in feeds], dict(zip(names, want))
+    return make
+
+
+def run_and_compare(autopar, tmp_path, case, *options):
+    path, inputs, want = case
+    plan = autopar.json("compile", path, "-o", tmp_path / "out", "--force", "--check-passes", *options)
+    autopar("run", tmp_path / "out", *inputs, "--output-dir", tmp_path / "r")
+    for name, y in want.items():
+        np.testing.assert_allclose(np.load(tmp_path / "r" / f"{name}.npy"), y, rtol=1e-4, atol=1e-5)
+    return plan
+
+
+@pytest.mark.parametrize("stages,devices,microbatches,batch", [(2, 2, 1, 8), (2, 4, 2, 8), (4, 4, 4, 8), (4, 8, 3, 8), (3, 3, 4, 7),
+                                                               (1, 2, 2, 7), (6, 6, 8, 8)])
+def test_towers(autopar, tmp_path, case, stages, devices, microbatches, batch):
+    plan = run_and_compare(autopar, tmp_path, case(tower(batch=batch)), "--stages", stages, "--devices", devices,
+                           "--microbatches", microbatches)
+    assert plan["microbatches"] == microbatches and len(plan["stages"]) == stages
+    ranks = [r for s in plan["stages"] for r in s["ranks"]]
+    assert ranks == list(range(devices))
+
+
+def test_encoder_on_meshes(autopar, tmp_path, case):
+    for options in (["--stages", 2, "--devices", 8, "--mesh", "2x2"], ["--stages", 2, "--devices", 4, "--split", "force", "--microbatches", 2]):
+        plan = run_and_compare(autopar, tmp_path, case(encoder_layer()), *options)
+        assert all(s["peak_bytes"] >= s["parameter_bytes"] + s["slot_bytes"] > 0 for s in plan["stages"])
+
+
+def test_json_tells_all_stages(autopar, case):
+    plan = autopar.json("plan", case(tower())[0], "--devices", 4, "--stages", 2, "--microbatches", 4)
+    assert {"seconds", "bound", "gap", "planning_seconds", "sharded_flops_fraction", "microbatches", "schedule", "stages"} <= set(plan)
+    assert plan["schedule"] == "inference" and 0 <= plan["gap"] < 1 and plan["bound"] <= plan["seconds"]
+    for s in plan["stages"]:
+        assert {"ranks", "mesh", "nodes", "seconds", "peak_bytes", "transfer_seconds", "slot_bytes"} <= set(s)
+        assert s["mesh"] == {"x": 2} and s["nodes"] > 0 and s["seconds"] > 0
+    t, c = [s["seconds"] for s in plan["stages"]], [s["transfer_seconds"] for s in plan["stages"]]
+    assert c[0] == 0 < c[1]
+    slowest = max(a + b for a, b in zip(t, c))  # transfers of this machine wait
+    np.testing.assert_allclose(plan["seconds"], sum(t) + sum(c) + 3 * slowest, rtol=1e-9)
+    assert plan["peak_bytes"] == max(s["peak_bytes"] for s in plan["stages"])
+
+
+def test_plans_are_written_and_used(autopar, case, tmp_path):
+    path = case(tower())[0]
+    options = ["--devices", 4, "--stages", 2, "--microbatches", 2]
+    autopar("plan", path, *options, "-o", tmp_path / "plan.json", "-q")
+    autopar("compile", path, *options, "-o", tmp_path / "a", "--emit-only")
+    autopar("compile", path, "--plan", tmp_path / "plan.json", "-o", tmp_path / "b", "--emit-only", "--check-passes")
+    a, b = ({f.name: f.read_bytes() for f in sorted((tmp_path / d).iterdir())} for d in "ab")
+    assert a == b and json.loads(a["plan.json"])["schema"] == 2
+    # a cut elsewhere is another program
+    text = json.loads((tmp_path / "plan.json").read_text())
+    text["exact"]["stages"][1]["first"] = str(int(text["exact"]["stages"][1]["first"]) + 1)
+    (tmp_path / "plan.json").write_text(json.dumps(text))
+    p = autopar("compile", path, "--plan", tmp_path / "plan.json", "-o", tmp_path / "c", code=1)
+    assert "is not that of this model" in p.stderr
+    # and so are other figures
+    text["exact"]["stages"][1]["first"] = str(int(text["exact"]["stages"][1]["first"]) - 1)
+    text["exact"]["stages"][0]["peak_bytes"] = str(int(text["exact"]["stages"][0]["peak_bytes"]) - 1)
+    (tmp_path / "plan.json").write_text(json.dumps(text))
+    assert "do not fit its program" in autopar("compile", path, "--plan", tmp_path / "plan.json", "-o", tmp_path / "c", code=1).stderr
+    autopar("compile", path, "--plan", tmp_path / "plan.json", "--stages", 2, "-o", tmp_path / "c", code=2)
+
+
+def test_same_bytes_whatever_the_threads(autopar, case, tmp_path):
+    path = case(tower())[0]
+    for name, threads in (("a", 1), ("b", 2)):
+        autopar("plan", path, "--devices", 4, "--stages", 2, "--microbatches", 2, "--threads", threads, "-o", tmp_path / name, "-q")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_one_stage_is_the_plan_as_ever(autopar, case, tmp_path):
+    path = case(tower())[0]
+    for name, options in (("a", ["--stages", 1, "--microbatches", 1]), ("b", [])):
+        autopar("plan", path, "--devices", 2, *options, "-o", tmp_path / name, "-q")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert json.loads((tmp_path / "a").read_text())["ir"].startswith("mesh @m = [x=2] ranks 0..1\n")
+
+
+def test_states_and_stages_are_dumped(autopar, case, tmp_path):
+    path = case(tower())[0]
+    options = ["--devices", 4, "--stages", 2, "--microbatches", 2]
+    autopar("plan", path, *options, "-o", tmp_path / "plan.json", "-q")
+    for state in ("planned", "explicit", "local"):
+        whole = autopar("dump", path, *options, "--format", "ir", "--state", state).stdout
+        assert whole == autopar("dump", tmp_path / "plan.json", "--format", "ir", "--state", state).stdout.replace("@model", "@m")
+        for k in (0, 1):
+            part = autopar("dump", tmp_path / "plan.json", "--format", "ir", "--state", state, "--stage", k).stdout
+            assert part.strip() in whole
+        (tmp_path / "state.ap").write_text(whole)
+    assert "stage1" in autopar("dump", tmp_path / "plan.json").stdout
+    dot = autopar("dump", tmp_path / "plan.json", "--format", "dot").stdout
+    assert dot.count("subgraph cluster_f") == 2 and "-> f1_in0" in dot
+    assert autopar.json("simulate", tmp_path / "plan.json")
+    autopar("dump", tmp_path / "plan.json", "--format", "ir", "--stage", 2, code=2)
+    autopar("dump", tmp_path / "plan.json", "--stage", 0, code=2)
+    autopar("dump", path, "--format", "ir", "--state", "normal", "--stage", 0, code=2)
+
+
+def test_nodes_are_pinned_to_stages(autopar, case, tmp_path):
+    path, pins = case(tower())[0], tmp_path / "pins"
+
+    def plan(text, code=0):
+        pins.write_text(text)
+        p = autopar("dump", path, "--devices", 4, "--stages", 2, "--format", "text", "--pin", pins, code=code)
+        return p.stderr if code else p.stdout.split("nodes of @stage1")[0]
+
+    assert "h4" not in plan("")
+    first = plan("node act4 stage=0\nvalue h4 [-,x] # on both sides\n")  # act4 is a part of what makes h4
+    assert "h4" in first.split("nodes of @stage0")[1]
+    assert "stage0 -> stage1  f32[8,16] @m[-,x] -> @m[-,x]" in first
+    assert "no node matches" in plan("node nobody stage=1", 2)
+    assert "pinned to stage 2, there are 2" in plan("node act4 stage=2", 2)
+    assert "no node to stage" in plan("node act4 stage=0\nnode act1 stage=1", 2)
+    assert "no value matches" in plan("value nobody [-,-]", 2)
+
+
+def test_what_is_wrong_is_told(autopar, case, tmp_path):
+    path = case(tower())[0]
+    bad = [(["--stages", "3", "--devices", 4], "equal parts"), (["--stages", "0"], "whole number"), (["--stages", "x"], "whole number"),
+           (["--microbatches", "0"], "whole number"), (["--objective", "speed"], "'throughput' or 'latency'"),
+           (["--stages", 2, "--devices", 4, "--mesh", "4"], "each of 2 stages has 2"), (["--microbatches", 9], "microbatches"),
+           (["--stages", 30, "--devices", 30], "nodes to divide")]
+    for options, text in bad:
+        assert text in autopar("plan", path, *options, code=2).stderr
+    p = autopar("plan", path, "--devices", 2, "--stages", 2, "--memory", 1000, code=3)
+    assert "stage 0: no plan fits" in p.stderr
+    autopar("plan", path, "--devices", 2, "--stages", 2, "--dump-problem", tmp_path / "p", code=2)
+
+
+@pytest.mark.parametrize("name,options", [("genai-tiny-gpt2-5l", ["--stages", 4, "--devices", 4]),
+                                          ("rxn-albert-mlm-op13", ["--stages", 4, "--devices", 8]),
+                                          ("ultraface-rfb320", ["--stages", 2, "--devices", 2]),
+                                          ("ort-bert-toy5l", ["--stages", 2, "--devices", 4])])
+def test_shared_models(autopar, models, tmp_path, name, options):
+    data = models / name / "test_data_set_0"
+    autopar("compile", models / name / "model.onnx", "-o", tmp_path / "out", "--shapes-from", data, *options)
+    result = autopar.json("check", tmp_path / "out", "--data", data)
+    assert result["ok"]
