@@ -86,35 +86,37 @@ static void run_end(ap_stages_dp *d, uint32_t level)
     d->rest_alive[row] = true;
 }
 
+/* One row of stages that start at `first`: what is left of those that end in time. */
+static void run_row(ap_stages_dp *d, uint32_t level, size_t row, int64_t most, const uint8_t *fits, int64_t *start)
+{
+    const size_t *rest_at = d->rest_at + (size_t)level * (d->p->nlayers + 1);
+    uint32_t n = 0;
+    for (size_t i = d->end_at[row]; i < d->end_at[row + 1] && d->end[i].time <= most; i++) {
+        const ap_stages_end *e = &d->end[i];
+        size_t rest = rest_at[e->last] + e->row;
+        if (!d->may_end[e->last] || !d->rest_alive[rest])
+            continue;
+        d->term[n] = e->time;
+        d->term_row[n++] = (uint32_t)rest;
+    }
+    if (n > 0)
+        d->product(start, d->term, d->rest + d->shift[d->choice_of[row]], d->term_row, n, d->ld);
+    for (uint32_t u = 0; u < d->ld; u++)
+        start[u] = n > 0 && fits[u] ? start[u] : AP_STAGES_INF;
+    d->start_alive[(size_t)(start - d->start) / d->ld] = n > 0 && any_possible(start, d->states);
+}
+
 /* The stages that start at `first`. */
-static void run_start(ap_stages_dp *d, uint32_t level, uint32_t first, uint32_t choice, int64_t most)
+static void run_start(ap_stages_dp *d, uint32_t level, uint32_t first, int64_t most)
 {
     const ap_stages_problem *p = d->p;
-    const uint32_t *labels = p->nlabels + choice;
-    for (uint32_t in = 0; in < labels[(size_t)first * p->nchoices]; in++) {
-        uint32_t n = 0;
-        for (uint32_t last = first + 1; last <= d->next_cut[first]; last++) {
-            if (!ap_stages_may_be(d, level, first, last))
-                continue;
-            uint32_t nout = labels[(size_t)last * p->nchoices];
-            const int64_t *time =
-                d->ranges->usable + ap_stages_range(p, d->ranges, choice, first, last) + (size_t)in * nout;
-            for (uint32_t out = 0; out < nout; out++) {
-                size_t row = time[out] <= most ? rest_index(d, level, last, choice, out) : 0;
-                if (time[out] > most || !d->rest_alive[row])
-                    continue;
-                d->term[n] = time[out];
-                d->term_row[n++] = (uint32_t)row;
-            }
-        }
-        int64_t *start = ap_stages_start_row(d, level, first, choice, in);
-        if (n > 0)
-            d->product(start, d->term, d->rest + d->shift[choice], d->term_row, n, d->ld);
-        const uint8_t *fits = d->fits + (size_t)choice * d->ld;
-        for (uint32_t u = 0; u < d->ld; u++)
-            start[u] = n > 0 && fits[u] ? start[u] : AP_STAGES_INF;
-        d->start_alive[(size_t)(start - d->start) / d->ld] = n > 0 && any_possible(start, d->states);
-    }
+    for (uint32_t last = first + 1; last <= p->nlayers; last++)
+        d->may_end[last] = ap_stages_may_be(d, level, first, last);
+    size_t row = 0, start = d->start_at[(size_t)level * (p->nlayers + 1) + first];
+    for (uint32_t b = 0; b < first; b++)
+        row += d->rows[b];
+    for (uint32_t i = 0; i < d->rows[first]; i++, row++)
+        run_row(d, level, row, most, d->fits + (size_t)d->choice_of[row] * d->ld, d->start + (start + i) * d->ld);
 }
 
 /* The least of each class of columns: stages that start at a boundary and cost the same to reach. */
@@ -222,8 +224,8 @@ int64_t ap_stages_dp_run(ap_stages_dp *d, int64_t most)
         for (uint32_t k = L; k-- > 0;) {
             if (k + 1 < L && next != AP_NONE && ap_stages_may_start(d, next, k + 1))
                 run_rest(d, s, next, k + 1, most);
-            for (uint32_t choice = 0; ap_stages_may_start(d, s, k) && choice < d->p->nchoices; choice++)
-                run_start(d, s, k, choice, most);
+            if (ap_stages_may_start(d, s, k))
+                run_start(d, s, k, most);
         }
     }
     return ap_stages_dp_least(d);

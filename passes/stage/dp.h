@@ -73,6 +73,13 @@ bool ap_stages_hosts_take(const ap_stages_problem *p, ap_stages_host *host, ap_s
 /* How the sub-meshes of a plan lie: see stages.h. */
 typedef enum ap_stages_family { AP_STAGES_IN_ORDER, AP_STAGES_PACKED } ap_stages_family;
 
+/* A stage that fits into memory, among those with the same first layer, choice and in label: how long it takes, where
+ * it ends, and the class of its out label there. */
+typedef struct ap_stages_end {
+    int64_t time;
+    uint32_t last, row;
+} ap_stages_end;
+
 typedef struct ap_stages_dp {
     const ap_stages_problem *p;
     ap_stages_ranges *ranges;
@@ -88,9 +95,12 @@ typedef struct ap_stages_dp {
     uint32_t *rows;              /* per boundary */
     uint32_t classes, *class_of; /* of transfers; and the one of each boundary between layers */
     ap_stages_transfers *transfers;
-    uint32_t *next_cut; /* per boundary b: the first one > b where stages must meet, or nlayers */
-    uint32_t levels;    /* stages told apart by their number; the last stands for all later ones unless... */
-    bool exact_levels;  /* ... their number is given */
+    size_t *end_at;      /* per row of all boundaries, one after the other: its first one in `end` */
+    uint32_t *choice_of; /* per row likewise */
+    ap_stages_end *end;  /* by row, the shortest first */
+    uint32_t *next_cut;  /* per boundary b: the first one > b where stages must meet, or nlayers */
+    uint32_t levels;     /* stages told apart by their number; the last stands for all later ones unless... */
+    bool exact_levels;   /* ... their number is given */
     /* per (level, boundary): */
     size_t *start_at, *rest_at; /* first row in start and in rest */
     /* Least sum of times from here on, where no time exceeds the bound of the last ap_stages_dp_run: a stage with
@@ -101,7 +111,7 @@ typedef struct ap_stages_dp {
     /* scratch */
     int64_t *term, *merged, *other;
     uint32_t *term_row;
-    bool *merged_alive;
+    bool *merged_alive, *may_end;
 } ap_stages_dp;
 
 /* What contradicts itself in groups and choices: AP_ERR_USAGE. */

@@ -2,6 +2,7 @@
 #include "passes/stage/dp.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 ap_status ap_stages_check(ap_ctx *ctx, const ap_stages_problem *p)
@@ -232,6 +233,57 @@ static void make_rows(ap_arena *arena, const ap_stages_problem *p, ap_stages_dp 
     }
 }
 
+static int compare_ends(const void *x, const void *y)
+{
+    const ap_stages_end *a = x, *b = y;
+    if (a->time != b->time)
+        return a->time < b->time ? -1 : 1;
+    if (a->last != b->last)
+        return a->last < b->last ? -1 : 1;
+    return (a->row > b->row) - (a->row < b->row);
+}
+
+/* The stages that start at a row; returns how many. */
+static size_t list_ends(const ap_stages_dp *d, uint32_t first, uint32_t choice, uint32_t in, ap_stages_end *out)
+{
+    const ap_stages_problem *p = d->p;
+    size_t n = 0;
+    for (uint32_t last = first + 1; last <= d->next_cut[first]; last++) {
+        uint32_t nout = p->nlabels[(size_t)last * p->nchoices + choice];
+        const int64_t *time =
+            d->ranges->usable + ap_stages_range(p, d->ranges, choice, first, last) + (size_t)in * nout;
+        const uint32_t *class = last < p->nlayers ? d->transfers[d->class_of[last]].row_class : NULL;
+        for (uint32_t q = 0; q < nout && ap_stages_may_cut(p, last); q++)
+            if (time[q] < AP_STAGES_INF)
+                out[n++] = (ap_stages_end){time[q], last,
+                                           class ? class[d->row_at[(size_t)last * p->nchoices + choice] + q] : 0};
+    }
+    if (n > 0)
+        qsort(out, n, sizeof *out, compare_ends);
+    return n;
+}
+
+static void make_ends(ap_arena *arena, const ap_stages_problem *p, ap_stages_dp *d)
+{
+    size_t rows = 0, n = 0;
+    for (uint32_t b = 0; b < p->nlayers; b++)
+        rows += d->rows[b];
+    d->end_at = AP_NEW_ARRAY(arena, size_t, rows + 1);
+    d->choice_of = AP_NEW_ARRAY(arena, uint32_t, rows);
+    d->end = AP_NEW_ARRAY(arena, ap_stages_end, d->ranges->size);
+    rows = 0;
+    for (uint32_t b = 0; b < p->nlayers; b++) {
+        for (uint32_t c = 0; c < p->nchoices; c++) {
+            for (uint32_t in = 0; in < p->nlabels[(size_t)b * p->nchoices + c]; in++) {
+                d->choice_of[rows] = c;
+                d->end_at[rows++] = n;
+                n += list_ends(d, b, c, in, d->end + n);
+            }
+        }
+    }
+    d->end_at[rows] = n;
+}
+
 static int64_t *impossible(ap_arena *arena, size_t n)
 {
     int64_t *x = AP_NEW_ARRAY(arena, int64_t, n);
@@ -277,6 +329,7 @@ static void make_numbers(ap_arena *arena, const ap_stages_problem *p, ap_stages_
     d->term_row = AP_NEW_ARRAY(arena, uint32_t, terms);
     d->merged = AP_NEW_ARRAY(arena, int64_t, most * d->ld);
     d->merged_alive = AP_NEW_ARRAY(arena, bool, most);
+    d->may_end = AP_NEW_ARRAY(arena, bool, B);
     d->other = AP_NEW_ARRAY(arena, int64_t, d->ld);
 }
 
@@ -289,6 +342,7 @@ ap_status ap_stages_dp_make(ap_ctx *ctx, ap_arena *arena, const ap_stages_proble
     make_rows(arena, p, out);
     AP_TRY(make_classes(ctx, arena, p, out));
     AP_TRY(make_levels(ctx, arena, p, out));
+    make_ends(arena, p, out);
     make_numbers(arena, p, out);
     return AP_OK;
 }
