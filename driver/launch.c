@@ -136,20 +136,25 @@ static ap_status ask_ranks(ap_ctx *ctx, const char *program, int *out)
 
 typedef struct job {
     pid_t pid;
-    char dir[64], file[96]; /* where a rank that fails leaves its exit code */
+    char dir[64], file[96]; /* where a rank that fails leaves its exit code and why */
     int code;               /* that, or -1 */
+    char text[1200];        /* and what it says */
     int wait_status;
 } job;
 
-static void read_code(job *j)
+static void read_report(job *j)
 {
-    char text[8] = "";
+    char text[sizeof j->text], *end;
     const int fd = open(j->file, O_RDONLY | O_CLOEXEC);
     const ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
     if (fd >= 0)
         close(fd);
-    if (n > 0)
-        j->code = (int)strtol(text, NULL, 10);
+    if (n <= 0)
+        return;
+    text[n - (text[n - 1] == '\n')] = 0;
+    const long code = strtol(text, &end, 10);
+    j->code = code > 0 && (code <= 4 || code == AP_ERR_BUG) ? (int)code : AP_ERR_ENV;
+    snprintf(j->text, sizeof j->text, "%s", end + (*end == ' '));
 }
 
 static bool has_ended(job *j)
@@ -204,14 +209,12 @@ static int watch(job *j, const sigset_t *taken)
             return sig;
         }
         if (j->code < 0)
-            read_code(j);
+            read_report(j);
         failed += j->code >= 0;
         if (failed > GRACE_TICKS)
-            stop(j);
-        if (failed > GRACE_TICKS)
-            break;
+            kill(-j->pid, SIGKILL); /* it waits for hosts that cannot answer */
     }
-    read_code(j);
+    read_report(j);
     return 0;
 }
 
@@ -266,7 +269,7 @@ static ap_status run_job(ap_ctx *ctx, job *j, const char *const *argv, bool quie
 static ap_status job_status(ap_ctx *ctx, const job *j)
 {
     if (j->code > 0)
-        return j->code <= 4 || j->code == AP_ERR_BUG ? (ap_status)j->code : AP_ERR_ENV; /* a rank has told why */
+        return ap_fail(ctx, (ap_status)j->code, 0, "%s", j->text);
     if (WIFEXITED(j->wait_status) && WEXITSTATUS(j->wait_status) == 0)
         return AP_OK;
     if (WIFEXITED(j->wait_status) && WEXITSTATUS(j->wait_status) < 128)

@@ -128,7 +128,8 @@ extern const aprt_comm_ops aprt_comm_local;
 int aprt_comm_choose(const aprt_comm_ops **out, aprt_failure *why);
 /* Ranks of the job this process was started in by mpirun or srun, 0 if by neither; *rank is this one's. */
 int32_t aprt_comm_launched(int32_t *rank);
-/* waiting.c: for `autopar run`, which told us where: the exit code of this job. False: another process has done so. */
-bool aprt_comm_leave_code(int status);
+/* waiting.c: tells `autopar run` how this job failed, in a file that it has named; the first process that fails does.
+ * False when there is no such file: the process must say it itself. */
+bool aprt_comm_report(int status, const char *text);
 
 #endif

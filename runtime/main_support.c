@@ -420,5 +420,5 @@ int aprt_main(int argc, char **argv, const aprt_program *p)
         return 0;
     if (r.quiet) /* what is wrong for all, the first process tells; its end ends this one */
         nanosleep(&(struct timespec){1, 0}, NULL);
-    return aprt_comm_leave_code(status) ? complain(p->name, status, why.text) : status;
+    return aprt_comm_report(status, why.text) ? status : complain(p->name, status, why.text);
 }

@@ -42,16 +42,15 @@ size_t aprt_waiting_text(const aprt_layout *l, int32_t rank, const aprt_waiting 
                w->kind == APRT_WAIT_RECV ? "send" : "take", (long long)w->mb, l->program->channel[w->what].name);
 }
 
-bool aprt_comm_leave_code(int status)
+bool aprt_comm_report(int status, const char *text)
 {
     const char *path = getenv("AUTOPAR_JOB_FAILED");
-    char text[16];
     const int fd = path && *path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644) : -1;
     if (fd < 0)
-        return errno != EEXIST;
-    const int n = snprintf(text, sizeof text, "%d\n", status);
-    if (write(fd, text, (size_t)n) != n)
-        unlink(path);
+        return path && *path && errno == EEXIST;
+    char all[1200];
+    const int n = snprintf(all, sizeof all, "%d %s\n", status, text);
+    const bool written = write(fd, all, (size_t)n < sizeof all ? (size_t)n : sizeof all - 1) > 0;
     close(fd);
-    return true;
+    return written;
 }

@@ -28,11 +28,12 @@ _Noreturn void mpi_comm_end(mpi_comm *c, int status, const char *text)
     fflush(stdout);
     if (c->rank != 0) /* what is wrong for all, rank 0 tells; its end ends this one */
         nanosleep(&(struct timespec){0, 100000000}, NULL);
-    if (aprt_comm_leave_code(status)) {
-        const bool named = strncmp(text, "rank ", 5) == 0;
-        char rank[24] = "";
-        snprintf(rank, sizeof rank, "rank %d: ", c->rank);
-        fprintf(stderr, "%s: host %s: %s%s\n", c->layout->program->name, c->host, named ? "" : rank, text);
+    const bool named = strncmp(text, "rank ", 5) == 0;
+    char rank[24] = "", all[1100];
+    snprintf(rank, sizeof rank, "rank %d: ", c->rank);
+    snprintf(all, sizeof all, "host %s: %s%s", c->host, named ? "" : rank, text);
+    if (!aprt_comm_report(status, all)) {
+        fprintf(stderr, "%s: %s\n", c->layout->program->name, all);
         fflush(stderr);
     }
     /* MPI_Abort waits for an answer, which does not come when a link is cut. */
@@ -80,8 +81,10 @@ static void *guard_main(void *user)
     guard *g = user;
     if (!mpi_nap_sleep(&g->nap, g->seconds))
         return NULL;
-    fprintf(stderr, "%s: not all processes of the job have answered for %g seconds\n", g->what, g->seconds);
-    aprt_comm_leave_code(APRT_ERR_ENV);
+    char text[160];
+    snprintf(text, sizeof text, "not all processes of the job have answered for %g seconds", g->seconds);
+    if (!aprt_comm_report(APRT_ERR_ENV, text))
+        fprintf(stderr, "%s: %s\n", g->what, text);
     _exit(APRT_ERR_ENV);
 }
 
@@ -109,8 +112,9 @@ static void finalize(void)
     guard g;
     int done = 0;
     if (atomic_load(&open_instances) > 0) {
-        fprintf(stderr, "a process of the job ends while a program is open\n");
-        aprt_comm_leave_code(APRT_ERR_ENV);
+        static const char text[] = "a process of the job ends while a program is open";
+        if (!aprt_comm_report(APRT_ERR_ENV, text))
+            fprintf(stderr, "%s\n", text);
         MPI_Abort(MPI_COMM_WORLD, APRT_ERR_ENV);
     }
     if (MPI_Finalized(&done) != MPI_SUCCESS || done || !guard_start(&g, 60, "leaving MPI"))

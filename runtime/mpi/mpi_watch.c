@@ -4,7 +4,7 @@
  * other that they live, and what their device waits for. Three things end the job:
  *
  *   a rank that rank 0 has not heard of for the bound: stopped, dead, or cut off
- *   rank 0 itself, not heard of for as long: the same, seen from the other side
+ *   rank 0 itself, not heard of for a quarter longer: the same, seen from the other side
  *   all devices wait, and none has moved for the bound: nobody ever will
  *
  * So a device that computes, however long, trips nothing; one message that takes longer than the bound does. Silence is
@@ -80,15 +80,17 @@ static void talk(mpi_watch *w, bool speak)
 static void check_silence(mpi_watch *w, double seconds)
 {
     mpi_comm *c = w->c;
+    /* rank 0 knows more, and is given time to say it */
+    const double bound = c->rank == 0 ? c->setup.watchdog : 1.25 * c->setup.watchdog;
     char text[256];
     for (int32_t i = 0; i < w->peers; i++) {
         w->silent[i] += seconds;
-        if (w->silent[i] < c->setup.watchdog)
+        if (w->silent[i] < bound)
             continue;
         snprintf(
             text, sizeof text,
             "rank %d on %s has not been heard of for %g seconds: it was stopped, it died, or the link to it is cut",
-            w->first + i, c->hosts[w->first + i], c->setup.watchdog);
+            w->first + i, c->hosts[w->first + i], bound);
         mpi_comm_end(c, APRT_ERR_ENV, text);
     }
 }
