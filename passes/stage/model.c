@@ -270,7 +270,10 @@ static void make_ends(ap_arena *arena, const ap_stages_problem *p, ap_stages_dp 
         rows += d->rows[b];
     d->end_at = AP_NEW_ARRAY(arena, size_t, rows + 1);
     d->choice_of = AP_NEW_ARRAY(arena, uint32_t, rows);
-    d->end = AP_NEW_ARRAY(arena, ap_stages_end, d->ranges->size);
+    for (size_t i = 0; i < d->ranges->size; i++)
+        n += d->ranges->usable[i] < AP_STAGES_INF;
+    d->end = AP_NEW_ARRAY(arena, ap_stages_end, n);
+    n = 0;
     rows = 0;
     for (uint32_t b = 0; b < p->nlayers; b++) {
         for (uint32_t c = 0; c < p->nchoices; c++) {
