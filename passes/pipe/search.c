@@ -18,6 +18,9 @@ enum {
     CANDIDATES = 3,
     FEW_DEVICES = 16, /* layers: at least as many as there are devices, up to so many */
     POWERS = 40,
+    PRICES = 3,     /* plans that may differ in the price of memory only */
+    HOPELESS = 20,  /* a twentieth longer by the tables than what is built: not looked at */
+    EFFORT = 40000, /* strategies of exact problems, about so many are solved; the best plan always is */
 };
 
 typedef struct candidate {
@@ -112,7 +115,9 @@ static ap_status try_microbatches(searcher *s, int32_t microbatches, bool fine, 
     s->report.tables += o->ntables;
     s->report.table_seconds += now() - start;
     start = now();
-    AP_TRY(ap_stages_solve(s->ctx, &s->arena, &o->problem, &(ap_stages_options){.nplans = fine ? n : 1}, &r));
+    /* Devices that would only slow the others down may rest, unless it was said how they are to be divided. */
+    ap_stages_options so = {.nplans = fine ? PRICES * n : 1, .idle = s->search->nstages == 0 && !s->search->mesh};
+    AP_TRY(ap_stages_solve(s->ctx, &s->arena, &o->problem, &so, &r));
     s->report.stage_seconds += now() - start;
     s->report.trials += !fine;
     *out_total = r.nplans > 0 ? r.plan[0].total : INT64_MAX;
@@ -212,7 +217,17 @@ typedef struct winner {
     ap_pipeline *p;
     ap_pipe_result result;
     int64_t ps, predicted;
+    uint64_t effort, last; /* strategies solved so far; of the last candidate */
 } winner;
+
+static void count_effort(const ap_pipe_result *r, winner *w)
+{
+    w->last = 0;
+    for (uint32_t i = 0; i < r->nstages; i++)
+        w->last += r->stage[i].plan.strategies;
+    w->last = w->last * r->solved / r->nstages;
+    w->effort += w->last;
+}
 
 /* A candidate whose exact plan does not fit is passed over; `told` stays as long as there is no winner. */
 static ap_status build_candidate(searcher *s, const candidate *c, winner *w)
@@ -231,8 +246,9 @@ static ap_status build_candidate(searcher *s, const candidate *c, winner *w)
     opt.memory_price = ap_max_i64(opt.memory_price, 1);
     AP_TRY(ap_pipe_build(s->ctx, s->m, &opt, &choice, &p, &r));
     AP_TRY(simulate(s, p, &r, &ps));
+    count_effort(&r, w);
     if (!w->p || ps < w->ps)
-        *w = (winner){p, r, ps, c->plan->total};
+        *w = (winner){p, r, ps, c->plan->total, w->effort, w->last};
     return AP_OK;
 }
 
@@ -252,13 +268,36 @@ static void sort_candidates(searcher *s)
         }
 }
 
+/* The same stages at another price of memory are the same exact problem. */
+static bool same_stages(const candidate *a, const candidate *b)
+{
+    bool same = a->plan->nstages == b->plan->nstages && a->offer->microbatches == b->offer->microbatches;
+    for (uint32_t i = 0; i < a->plan->nstages && same; i++) {
+        const ap_stages_pick *x = &a->plan->stage[i], *y = &b->plan->stage[i];
+        const ap_pipe_view *v = &a->offer->view_of[x->choice]->view, *u = &b->offer->view_of[y->choice]->view;
+        same = x->first == y->first && x->last == y->last && x->rank == y->rank && v->naxes == u->naxes &&
+               memcmp(v->size, u->size, sizeof v->size) == 0;
+    }
+    return same;
+}
+
+static bool is_new(const searcher *s, uint32_t i)
+{
+    for (uint32_t k = 0; k < i; k++)
+        if (same_stages(&s->candidates.at[k], &s->candidates.at[i]))
+            return false;
+    return true;
+}
+
 static ap_status build_best(searcher *s, winner *w)
 {
     double start = now();
     uint32_t told = s->ctx->diags.len, n = s->search->ncandidates ? s->search->ncandidates : CANDIDATES, built = 0;
     ap_status status = AP_OK;
     sort_candidates(s);
-    for (uint32_t i = 0; i < s->candidates.len && built < n; i++) {
+    for (uint32_t i = 0; i < s->candidates.len && built < n && w->effort + w->last <= EFFORT; i++) {
+        if (!is_new(s, i) || (w->p && s->candidates.at[i].plan->total > w->ps + w->ps / HOPELESS))
+            continue;
         status = build_candidate(s, &s->candidates.at[i], w);
         if (status != AP_OK && status != AP_ERR_NO_PLAN)
             return status;
