@@ -1,10 +1,11 @@
 #!/bin/sh
-# ThreadSanitizer over what runs in threads: the exchanges of the runtime, emitted kernels, several instances of two
+# ThreadSanitizer over what runs in threads: exchanges and channels of the runtime, emitted kernels, several instances of two
 # models at a time, compiled models on 2 and 4 devices, and the solver. Runtime and emitted code are both instrumented.
 set -eu
 cd "$(dirname "$0")/.."
 cmake --preset tsan >/dev/null
-cmake --build --preset tsan --target autopar unit_runtime_exchange unit_backend_kernels unit_backend_model
+cmake --build --preset tsan --target autopar unit_runtime_exchange unit_runtime_pipeline comm_check unit_backend_kernels \
+    unit_backend_model
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 python=build/venv/bin/python
@@ -12,9 +13,16 @@ python=build/venv/bin/python
 TSAN_OPTIONS=halt_on_error=1
 export TSAN_OPTIONS
 
-for test in runtime_exchange backend_kernels backend_model; do
+for test in runtime_exchange runtime_pipeline backend_kernels backend_model; do
     build/tsan/bin/unit_$test >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; echo "tsan: unit_$test failed" >&2; exit 1; }
     echo "tsan: unit_$test: clean"
+done
+
+# Random programs of stages and channels.
+for ranks in 3 6; do
+    build/tsan/bin/comm_check programs $ranks 0 500 >"$scratch/log" 2>&1 ||
+        { cat "$scratch/log" >&2; echo "tsan: random programs on $ranks ranks failed" >&2; exit 1; }
+    echo "tsan: 500 random programs on $ranks ranks: clean"
 done
 
 # The solver on two threads, stopped by the clock of its third.
