@@ -61,10 +61,10 @@ static ap_status print_lowered(ap_ctx *ctx, ap_pipeline *p, const ap_cluster *c,
 }
 
 /* How the program runs, as the simulator says. */
-static ap_status dump_trace(ap_ctx *ctx, ap_pipeline *pipeline, const ap_cluster *c, const char *name)
+static ap_status dump_trace(ap_ctx *ctx, ap_pipeline *pipeline, const ap_cluster *c, const char *state)
 {
     ap_prediction p;
-    AP_TRY(ap_prediction_make(ctx, pipeline, c, name, &p));
+    AP_TRY(ap_prediction_make(ctx, pipeline, c, state, &p));
     ap_text t;
     ap_text_init(&t, &ctx->arena);
     ap_prediction_trace(&p, &t);
@@ -110,7 +110,7 @@ static ap_status dump_plan(ap_ctx *ctx, const ap_options *opt, const char *forma
     if (strcmp(format, "dot") == 0)
         return ap_dump_dot(ctx, f.p, &f.cluster, f.model, opt->verbose > 0);
     if (strcmp(format, "trace") == 0)
-        return dump_trace(ctx, f.p, &f.cluster, "model");
+        return dump_trace(ctx, f.p, &f.cluster, opt->state);
     const char *text;
     AP_TRY(ap_plan_report(ctx, f.p, &f.cluster, &f.result, f.model, f.digest, &text));
     fputs(text, stdout);
@@ -148,7 +148,7 @@ static ap_status dump_model(ap_ctx *ctx, const ap_options *opt, const char *form
     if (strcmp(format, "dot") == 0)
         return ap_dump_dot(ctx, job->p, c, slash ? slash + 1 : opt->subject, opt->verbose > 0);
     if (strcmp(format, "trace") == 0)
-        return dump_trace(ctx, job->p, c, "model");
+        return dump_trace(ctx, job->p, c, opt->state);
     AP_TRY(ap_job_report(job, &text));
     fputs(text, stdout);
     return AP_OK;
@@ -163,7 +163,8 @@ ap_status ap_cmd_dump(ap_ctx *ctx, const ap_options *opt)
     if (strcmp(format, "text") != 0 && strcmp(format, "json") != 0 && strcmp(format, "ir") != 0 &&
         strcmp(format, "dot") != 0 && strcmp(format, "trace") != 0)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--format: text, json, ir, dot or trace, not '%s'", format);
-    if ((opt->state || opt->stage) && strcmp(format, "ir") != 0)
+    bool ir = strcmp(format, "ir") == 0;
+    if (!ir && (opt->stage || (opt->state && strcmp(format, "trace") != 0)))
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--%s belongs to --format ir", opt->state ? "state" : "stage");
     if (plan) {
         AP_TRY(ap_plan_is_given(ctx, opt));

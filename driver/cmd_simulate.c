@@ -10,7 +10,7 @@ ap_status ap_cmd_simulate(ap_ctx *ctx, const ap_options *opt)
     ap_prediction p;
     AP_TRY(ap_plan_is_given(ctx, opt));
     AP_TRY(ap_plan_file_read(ctx, opt->subject, &f));
-    AP_TRY(ap_prediction_make(ctx, f.p, &f.cluster, "model", &p));
+    AP_TRY(ap_prediction_make(ctx, f.p, &f.cluster, opt->state, &p));
     const char *json;
     ap_text text;
     ap_text_init(&text, &ctx->arena);

@@ -36,7 +36,8 @@ static const struct option_row {
     {"mesh", 0, "auto|AxB[xC]|name=A,name=B", TEXT, OPT(mesh), PLANNING,
      "axes of the mesh, that of each stage (auto: one, or hosts x devices of a host)"},
     {"stages", 0, "auto|N", TEXT, OPT(stages), PLANNING,
-     "stages of the pipeline, each on a mesh of its own (auto: as many as are best)"},
+     "stages of the pipeline, each on a mesh of its own; auto: as many as are best (default: one with --devices or "
+     "--mesh, else auto)"},
     {"microbatches", 0, "auto|N", TEXT, OPT(microbatches), PLANNING,
      "equal parts in which the batch goes through the stages"},
     {"objective", 0, "throughput|latency", TEXT, OPT(objective), PLANNING,
@@ -85,6 +86,8 @@ static const struct option_row {
     {"format", 0, "text|md", TEXT, OPT(format), BIT(OPS), "how to print (default text)"},
     {"tables", 0, "PART", TEXT, OPT(tables), BIT(HELP), NULL}, /* not shown: see cmd_help.c */
     {"state", 0, "NAME", TEXT, OPT(state), BIT(DUMP), "imported, normal, planned, explicit or local"},
+    {"state", 0, "planned|local", TEXT, OPT(state), BIT(SIMULATE),
+     "times of planned nodes, or of the lowered program (default for CPUs)"},
     {"stage", 0, "K", TEXT, OPT(stage), BIT(DUMP), "one stage only, from 0 (with --format ir)"},
     {"json", 0, NULL, FLAG, OPT(json), EVERYWHERE, "print one JSON object"},
     {"verbose", 'v', NULL, COUNT, OPT(verbose), EVERYWHERE, "say more"},

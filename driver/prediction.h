@@ -8,13 +8,15 @@
 
 typedef struct ap_prediction {
     ap_ctx *ctx;
-    const ap_program *program; /* lowered, with predicted times */
+    bool lowered; /* times and memory of the lowered program; else of the planned nodes */
     const ap_sim_model *model;
     ap_sim_result result; /* with events and memory */
 } ap_prediction;
 
-/* Lowers a planned pipeline, which becomes explicit by that, and simulates what comes out on the cluster. */
-ap_status ap_prediction_make(ap_ctx *ctx, ap_pipeline *p, const ap_cluster *c, const char *name, ap_prediction *out);
+/* Simulates a planned pipeline on a cluster. `state`: planned, local, or NULL for what is nearer to the truth: the
+ * program as it is lowered (kernels are fused then, and the pipeline becomes explicit) where the devices are CPUs, for
+ * which it is; the planned nodes elsewhere. */
+ap_status ap_prediction_make(ap_ctx *ctx, ap_pipeline *p, const ap_cluster *c, const char *state, ap_prediction *out);
 
 /* `planned_ps`: what the plan says. */
 void ap_prediction_report(const ap_prediction *p, int64_t planned_ps, ap_text *out);

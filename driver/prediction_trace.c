@@ -64,18 +64,15 @@ static void add_microbatch(trace *x, int32_t k)
     ap_text_addf(x->t, ",\"args\":{\"microbatch\":%" PRId32 "}}", k);
 }
 
-/* Kernels and exchanges of one run, one behind the other. */
-static void add_inside(trace *x, const ap_local *l, int64_t rank, int64_t start)
+/* What one run consists of, one behind the other. */
+static void add_inside(trace *x, uint32_t stage, int64_t rank, int64_t start)
 {
-    for (uint32_t i = 0; i < l->instrs.len; i++) {
-        const ap_instr *n = &l->instrs.at[i];
-        static const char *const exchange[AP_EXCHANGE_KIND_COUNT] = {"all_gather", "reduce_scatter", "all_reduce",
-                                                                     "all_to_all"};
-        const char *name = n->kind == AP_INSTR_CALL ? ap_name_str(x->p->ctx, l->kernels.at[n->kernel].name)
-                                                    : exchange[n->exchange.kind];
-        int64_t end = ap_sat_add(start, n->picoseconds);
-        add_slice(x, RANKS, rank, name, start, end);
-        ap_text_addf(x->t, ",\"cat\":\"%s\",\"args\":{\"node\":", n->kind == AP_INSTR_CALL ? "kernel" : "exchange");
+    const ap_sim_steps *run = &x->p->model->run[stage];
+    for (uint32_t i = 0; i < run->steps.len; i++) {
+        const ap_sim_step *n = &run->steps.at[i];
+        int64_t end = ap_sat_add(start, n->ps);
+        add_slice(x, RANKS, rank, ap_name_str(x->p->ctx, n->name), start, end);
+        ap_text_addf(x->t, ",\"cat\":\"%s\",\"args\":{\"node\":", n->exchange ? "exchange" : "kernel");
         add_string(x->t, node_of(x, n->loc));
         ap_text_add(x->t, "}}");
         start = end;
@@ -84,24 +81,23 @@ static void add_inside(trace *x, const ap_local *l, int64_t rank, int64_t start)
 
 static void add_run(trace *x, const ap_sim_event *e)
 {
-    const ap_local *l = x->p->program->stages.at[e->stage];
-    for (int32_t k = 0; k < l->nranks; k++) {
-        int64_t rank = (int64_t)l->first_rank + k;
+    for (int32_t k = 0; k < x->p->model->in.stage[e->stage].nranks; k++) {
+        int64_t rank = (int64_t)x->p->model->first_rank[e->stage] + k;
         add_slice(x, RANKS, rank, "run", e->start_ps, e->end_ps);
         add_microbatch(x, e->microbatch);
         if (x->inside)
-            add_inside(x, l, rank, e->start_ps);
+            add_inside(x, e->stage, rank, e->start_ps);
     }
 }
 
 static void add_wait(trace *x, const ap_sim_event *e)
 {
     const ap_wire *w = &x->p->model->w.wire[e->wire];
-    const ap_local *l = x->p->program->stages.at[e->stage];
-    const char *name = ap_name_str(x->p->ctx, ap_name_format(x->p->ctx, "%s %%%s", w->to == e->stage ? "recv" : "claim",
-                                                             ap_name_str(x->p->ctx, w->slot)));
-    for (int32_t k = 0; k < l->nranks; k++) {
-        add_slice(x, RANKS, (int64_t)l->first_rank + k, name, e->start_ps, e->end_ps);
+    ap_ctx *ctx = x->p->ctx;
+    const char *name = ap_name_str(
+        ctx, ap_name_format(ctx, "%s %%%s", w->to == e->stage ? "recv" : "claim", ap_name_str(ctx, w->slot)));
+    for (int32_t k = 0; k < x->p->model->in.stage[e->stage].nranks; k++) {
+        add_slice(x, RANKS, (int64_t)x->p->model->first_rank[e->stage] + k, name, e->start_ps, e->end_ps);
         ap_text_add(x->t, ",\"cat\":\"wait\"");
         add_microbatch(x, e->microbatch);
     }
@@ -114,19 +110,19 @@ static void add_arrow(trace *x, const char *phase, int process, int64_t thread, 
     ap_text_addf(x->t, ",\"ts\":%.6f,\"id\":%" PRId64 ",\"cat\":\"wire\",\"name\":\"wire\",\"bp\":\"e\"}", us(ps), id);
 }
 
-/* `runs`: start of each run of each stage, by microbatch. */
+/* `start`, `end`: of each run of each stage, by microbatch. */
 static void add_transfer(trace *x, const ap_sim_event *e, int64_t *const *start, int64_t *const *end)
 {
     const ap_wiring *w = &x->p->model->w;
     const ap_wire *of = &w->wire[e->wire];
-    const ap_local *from = x->p->program->stages.at[of->from], *to = x->p->program->stages.at[of->to];
+    const int32_t *first_rank = x->p->model->first_rank;
     int64_t id = (int64_t)e->wire * w->microbatches + e->microbatch;
     add_slice(x, WIRES, e->wire, ap_name_str(x->p->ctx, of->slot), e->start_ps, e->end_ps);
     add_microbatch(x, e->microbatch);
     int64_t out = end[of->from][e->microbatch], in = start[of->to][e->microbatch];
-    add_arrow(x, "s", RANKS, from->first_rank, out > start[of->from][e->microbatch] ? out - 1 : out, id);
+    add_arrow(x, "s", RANKS, first_rank[of->from], out > start[of->from][e->microbatch] ? out - 1 : out, id);
     add_arrow(x, "t", WIRES, e->wire, e->start_ps, id);
-    add_arrow(x, "f", RANKS, to->first_rank, in, id);
+    add_arrow(x, "f", RANKS, first_rank[of->to], in, id);
 }
 
 static void add_labels(trace *x)
@@ -134,11 +130,12 @@ static void add_labels(trace *x)
     const ap_wiring *w = &x->p->model->w;
     add_label(x, "process_name", RANKS, 0, "simulated");
     for (uint32_t s = 0; s < w->nstages; s++) {
-        const ap_local *l = x->p->program->stages.at[s];
-        for (int32_t k = 0; k < l->nranks; k++)
-            add_label(x, "thread_name", RANKS, (int64_t)l->first_rank + k,
-                      ap_name_str(x->p->ctx, ap_name_format(x->p->ctx, "device %" PRId32 " %s", l->first_rank + k,
-                                                            ap_name_str(x->p->ctx, w->stage[s]))));
+        for (int32_t k = 0; k < x->p->model->in.stage[s].nranks; k++) {
+            int32_t rank = x->p->model->first_rank[s] + k;
+            ap_name label =
+                ap_name_format(x->p->ctx, "device %" PRId32 " %s", rank, ap_name_str(x->p->ctx, w->stage[s]));
+            add_label(x, "thread_name", RANKS, rank, ap_name_str(x->p->ctx, label));
+        }
     }
     if (w->nwires)
         add_label(x, "process_name", WIRES, 0, "transfers");
@@ -154,24 +151,21 @@ static void add_memory(trace *x)
 {
     for (uint32_t i = 0; i < x->p->result.memory.len; i++) {
         const ap_sim_memory *m = &x->p->result.memory.at[i];
-        const ap_local *l = x->p->program->stages.at[m->stage];
-        for (int32_t k = 0; k < l->nranks; k++) {
+        for (int32_t k = 0; k < x->p->model->in.stage[m->stage].nranks; k++) {
             begin(x, "C", RANKS, 0);
             ap_text_addf(x->t,
                          ",\"ts\":%.6f,\"name\":\"memory of device %" PRId32 "\",\"args\":{\"bytes\":%" PRId64 "}}",
-                         us(m->ps), l->first_rank + k, m->bytes);
+                         us(m->ps), x->p->model->first_rank[m->stage] + k, m->bytes);
         }
     }
 }
 
-/* Would kernels and exchanges of all runs be too many? */
+/* Or would the steps of all runs be too many? */
 static bool fits_inside(const ap_prediction *p)
 {
     int64_t n = 0;
-    for (uint32_t s = 0; s < p->program->stages.len; s++) {
-        const ap_local *l = p->program->stages.at[s];
-        n += (int64_t)l->instrs.len * l->nranks * p->model->w.microbatches;
-    }
+    for (uint32_t s = 0; s < p->model->w.nstages; s++)
+        n += (int64_t)p->model->run[s].steps.len * p->model->in.stage[s].nranks * p->model->w.microbatches;
     return n <= MAX_TRACED;
 }
 

@@ -88,6 +88,13 @@ ap_status ap_plan_evaluate(ap_ctx *ctx, ap_module *m, const ap_cluster *c, ap_pl
 /* With slots that have depths and costs. */
 ap_status ap_plan_evaluate_slots(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const ap_plan_slots *slots,
                                  ap_plan_result *out);
+/* And node by node: what each node of the function takes, in order. `watch` may be NULL. */
+typedef struct ap_plan_watch {
+    void (*see)(void *user, ap_node n, int64_t compute_ps, int64_t communication_ps);
+    void *user;
+} ap_plan_watch;
+ap_status ap_plan_evaluate_nodes(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const ap_plan_slots *slots,
+                                 const ap_plan_watch *watch, ap_plan_result *out);
 /* Times of a whole run of a planned module of one stage, its microbatches one after the other, from those of one. */
 int64_t ap_plan_run_ps(const ap_module *m, int64_t ps);
 /* planned -> explicit with the paths that are cheapest on the plan's cluster (ap_pass_explicit: on this machine). */

@@ -265,6 +265,12 @@ ap_status ap_plan_evaluate(ap_ctx *ctx, ap_module *m, const ap_cluster *c, ap_pl
 ap_status ap_plan_evaluate_slots(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const ap_plan_slots *slots,
                                  ap_plan_result *out)
 {
+    return ap_plan_evaluate_nodes(ctx, m, c, slots, NULL, out);
+}
+
+ap_status ap_plan_evaluate_nodes(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const ap_plan_slots *slots,
+                                 const ap_plan_watch *watch, ap_plan_result *out)
+{
     *out = (ap_plan_result){.proof = "none"};
     account a = open_account(ctx, m, c, out);
     AP_TRY(ap_rooms_find(ctx, m, &a.rooms));
@@ -272,7 +278,11 @@ ap_status ap_plan_evaluate_slots(ap_ctx *ctx, ap_module *m, const ap_cluster *c,
         if (m->symbols.at[s].kind != AP_SYMBOL_KIND_COUNT)
             add_symbol(&a, m->symbols.at[s].value);
     for (uint32_t at = 0; at < a.block->nodes.len; at++) {
+        int64_t compute = out->compute_ps, communication = out->communication_ps;
         AP_TRY(price_node(&a, at, a.block->nodes.at[at]));
+        if (watch)
+            watch->see(watch->user, a.block->nodes.at[at], out->compute_ps - compute,
+                       out->communication_ps - communication);
         read_buffers(&a, at, a.block->nodes.at[at]);
     }
     add_slots(&a, slots);

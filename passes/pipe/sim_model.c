@@ -3,9 +3,8 @@
  * ends for as long as its bytes take at their rates. */
 #include "passes/pipe/sim_model.h"
 
+#include "ir/op.h"
 #include "passes/pipe/transfer.h"
-
-#include <inttypes.h>
 
 enum { OUT, IN, DIRECTIONS };
 enum { MAX_NOTED = 20000 }; /* times in the source of a program */
@@ -61,13 +60,15 @@ static uint32_t shared_port(const machine *m, int level, int32_t rank, int direc
     return (first + unit) * DIRECTIONS + (uint32_t)direction;
 }
 
-static void load_piece(machine *m, const ap_piece *p, int64_t element_bytes, int64_t *latency)
+static void load_piece(machine *m, const ap_piece *p, int64_t element_bytes, int64_t *latency, int64_t *moved)
 {
+    int64_t size = element_bytes;
     if (p->src_rank == p->dst_rank)
         return;
-    double bytes = (double)element_bytes;
     for (int d = 0; d < p->ndims; d++)
-        bytes *= (double)p->extent[d];
+        size = ap_sat_mul(size, p->extent[d]);
+    double bytes = (double)size;
+    *moved = ap_sat_add(*moved, size);
     int level = m->host[p->src_rank] != m->host[p->dst_rank]       ? AP_LEVEL_BETWEEN
                 : m->island[p->src_rank] != m->island[p->dst_rank] ? AP_LEVEL_ACROSS
                                                                    : AP_LEVEL_INSIDE;
@@ -81,13 +82,14 @@ static void load_piece(machine *m, const ap_piece *p, int64_t element_bytes, int
     }
 }
 
-/* `dst`: first rank of the stage that receives. */
-static ap_sim_wire make_wire(machine *m, uint32_t npieces, const ap_piece *piece, int64_t element_bytes, int32_t dst)
+/* `to`: the stage that receives. */
+static ap_sim_wire make_wire(machine *m, uint32_t npieces, const ap_piece *piece, int64_t element_bytes, int32_t to,
+                             int64_t *moved)
 {
-    ap_sim_wire w = {.by_receiver = ap_cluster_at(m->c, dst)->transfers_wait};
+    ap_sim_wire w = {.by_receiver = ap_cluster_at(m->c, to)->transfers_wait};
     m->ntouched = 0;
     for (uint32_t i = 0; i < npieces; i++)
-        load_piece(m, &piece[i], element_bytes, &w.latency_ps);
+        load_piece(m, &piece[i], element_bytes, &w.latency_ps, moved);
     ap_sim_load *load = AP_NEW_ARRAY(m->arena, ap_sim_load, m->ntouched);
     for (uint32_t i = 0; i < m->ntouched; i++) {
         load[i] = (ap_sim_load){m->touched[i], m->ps[m->touched[i]]};
@@ -96,6 +98,22 @@ static ap_sim_wire make_wire(machine *m, uint32_t npieces, const ap_piece *piece
     w.nloads = m->ntouched;
     w.load = load;
     return w;
+}
+
+/* ---- models ---- */
+
+/* With arrays to be filled: `stage` and `wire` are those of in. */
+static ap_sim_model *model_create(ap_arena *arena, uint32_t nstages, uint32_t nwires, ap_sim_stage **stage,
+                                  ap_sim_wire **wire)
+{
+    ap_sim_model *x = AP_NEW(arena, ap_sim_model);
+    *stage = AP_NEW_ARRAY(arena, ap_sim_stage, nstages);
+    *wire = AP_NEW_ARRAY(arena, ap_sim_wire, nwires);
+    x->in = (ap_sim){.w = &x->w, .stage = *stage, .wire = *wire};
+    x->first_rank = AP_NEW_ARRAY(arena, int32_t, nstages);
+    x->reserved_bytes = AP_NEW_ARRAY(arena, int64_t, nstages);
+    x->moved_bytes = AP_NEW_ARRAY(arena, int64_t, nwires);
+    return x;
 }
 
 /* ---- programs ---- */
@@ -129,23 +147,46 @@ static ap_sim_stage stage_of_local(const ap_local *l)
     return s;
 }
 
+static ap_sim_steps steps_of_local(const ap_local *l, ap_arena *arena)
+{
+    static const char *const names[AP_EXCHANGE_KIND_COUNT] = {"all_gather", "reduce_scatter", "all_reduce",
+                                                              "all_to_all"};
+    ap_sim_steps out = {0};
+    for (uint32_t i = 0; i < l->instrs.len; i++) {
+        const ap_instr *n = &l->instrs.at[i];
+        bool exchange = n->kind == AP_INSTR_EXCHANGE;
+        ap_name name = exchange ? ap_name_make(l->ctx, names[n->exchange.kind]) : l->kernels.at[n->kernel].name;
+        ap_vec_push(arena, &out.steps, (ap_sim_step){name, n->loc, exchange, n->picoseconds});
+    }
+    return out;
+}
+
 ap_sim_model *ap_sim_of_program(const ap_program *p, const ap_cluster *c, ap_arena *arena)
 {
-    ap_sim_model *out = AP_NEW(arena, ap_sim_model);
-    ap_sim_stage *stage = AP_NEW_ARRAY(arena, ap_sim_stage, p->stages.len);
-    ap_sim_wire *wire = AP_NEW_ARRAY(arena, ap_sim_wire, p->channels.len);
+    ap_sim_stage *stage;
+    ap_sim_wire *wire;
+    ap_sim_model *x = model_create(arena, p->stages.len, p->channels.len, &stage, &wire);
     machine m = machine_make(c, p->nranks, arena);
-    for (uint32_t s = 0; s < p->stages.len; s++)
-        stage[s] = stage_of_local(p->stages.at[s]);
+    x->run = AP_NEW_ARRAY(arena, ap_sim_steps, p->stages.len);
+    for (uint32_t s = 0; s < p->stages.len; s++) {
+        const ap_local *l = p->stages.at[s];
+        stage[s] = stage_of_local(l);
+        x->first_rank[s] = l->first_rank;
+        x->reserved_bytes[s] = ap_sat_add(stage[s].resident_bytes, ap_program_arena_bytes(p, s));
+        x->run[s] = steps_of_local(l, arena);
+    }
     for (uint32_t i = 0; i < p->channels.len; i++) {
         const ap_channel *h = &p->channels.at[i];
-        wire[i] = make_wire(&m, h->npieces, h->piece, ap_dtype_bytes(h->dtype), p->stages.at[h->dst_stage]->first_rank);
+        wire[i] = make_wire(&m, h->npieces, h->piece, ap_dtype_bytes(h->dtype), x->first_rank[h->dst_stage],
+                            &x->moved_bytes[i]);
         wire[i].from_bytes = h->src_bytes;
         wire[i].to_bytes = h->dst_bytes;
     }
-    out->w = ap_program_wiring(p, arena);
-    out->in = (ap_sim){.w = &out->w, .lists = p->lists.at, .stage = stage, .wire = wire, .nports = m.nports};
-    return out;
+    x->w = ap_program_wiring(p, arena);
+    x->nranks = p->nranks;
+    x->in.lists = p->lists.at;
+    x->in.nports = m.nports;
+    return x;
 }
 
 void ap_sim_note(ap_program *p, const ap_sim_result *r, ap_arena *arena)
@@ -177,7 +218,7 @@ static ap_transfer_side side_of(const ap_stage *s, ap_type t)
                               ap_sharding_get(s->m->ctx, info.sharding)};
 }
 
-static ap_status wire_of_link(machine *m, const ap_pipeline *p, const ap_wire *w, ap_sim_wire *out)
+static ap_status wire_of_link(machine *m, const ap_pipeline *p, const ap_wire *w, ap_sim_wire *out, int64_t *moved)
 {
     const ap_stage *from = &p->stages.at[w->from], *to = &p->stages.at[w->to];
     ap_type sent = from->m->funcs.at[0].result[w->result];
@@ -186,14 +227,33 @@ static ap_status wire_of_link(machine *m, const ap_pipeline *p, const ap_wire *w
     int64_t bytes = ap_dtype_bytes(ap_type_dtype(p->ctx, sent));
     ap_transfer t;
     AP_TRY(ap_transfer_find(p->ctx, m->arena, m->c, &a, &b, &t));
-    *out = make_wire(m, t.npieces, t.piece, bytes, ap_stage_mesh(to)->first_rank);
+    *out = make_wire(m, t.npieces, t.piece, bytes, ap_stage_mesh(to)->first_rank, moved);
     out->from_bytes = ap_align_bytes(ap_sat_mul(t.src_count, bytes));
     out->to_bytes = ap_align_bytes(ap_sat_mul(t.dst_count, bytes));
     return AP_OK;
 }
 
+/* A node of the plan, as a step. */
+typedef struct watcher {
+    const ap_module *m;
+    ap_arena *arena;
+    ap_sim_steps *steps;
+} watcher;
+
+static void see_node(void *user, ap_node n, int64_t compute_ps, int64_t communication_ps)
+{
+    watcher *w = user;
+    const ap_node_info *node = ap_node_at(w->m, n);
+    const ap_op_info *op = ap_op_get(node->op);
+    ap_name name = op->has_body ? node->u.composite : ap_name_make(w->m->ctx, op->name);
+    if (compute_ps)
+        ap_vec_push(w->arena, &w->steps->steps, (ap_sim_step){name, node->loc, false, compute_ps});
+    if (communication_ps)
+        ap_vec_push(w->arena, &w->steps->steps, (ap_sim_step){name, node->loc, true, communication_ps});
+}
+
 static ap_status stage_of_module(const ap_stage *of, const ap_cluster *c, const ap_plan_result *result,
-                                 ap_sim_stage *out)
+                                 const ap_plan_watch *watch, ap_sim_stage *out)
 {
     const ap_mesh_info *mesh = ap_stage_mesh(of);
     ap_plan_result r;
@@ -202,7 +262,7 @@ static ap_status stage_of_module(const ap_stage *of, const ap_cluster *c, const 
     } else {
         ap_cluster part;
         ap_cluster_part(c, mesh->first_rank, ap_mesh_ranks(mesh), &part);
-        AP_TRY(ap_plan_evaluate(of->m->ctx, of->m, &part, &r));
+        AP_TRY(ap_plan_evaluate_nodes(of->m->ctx, of->m, &part, &(ap_plan_slots){0}, watch, &r));
     }
     *out = (ap_sim_stage){.nranks = ap_mesh_ranks(mesh),
                           .compute_ps = r.compute_ps,
@@ -212,21 +272,46 @@ static ap_status stage_of_module(const ap_stage *of, const ap_cluster *c, const 
     return AP_OK;
 }
 
+/* All slots at both ends of all wires; those of one result serve all that leave it. */
+static void reserve_slots(ap_sim_model *x)
+{
+    const ap_wire *wire = x->w.wire;
+    for (uint32_t i = 0; i < x->w.nwires; i++) {
+        const ap_sim_wire *of = &x->in.wire[i];
+        int64_t *from = &x->reserved_bytes[wire[i].from], *to = &x->reserved_bytes[wire[i].to];
+        bool counted = false;
+        for (uint32_t j = 0; j < i; j++)
+            counted = counted || (wire[j].from == wire[i].from && wire[j].result == wire[i].result);
+        *to = ap_sat_add(*to, ap_sat_mul(of->to_bytes, wire[i].to_depth));
+        *from = counted ? *from : ap_sat_add(*from, ap_sat_mul(of->from_bytes, wire[i].from_depth));
+    }
+}
+
 ap_status ap_sim_of_pipeline(const ap_pipeline *p, const ap_cluster *c, const ap_pipe_result *result, ap_arena *arena,
                              ap_sim_model **out)
 {
-    ap_sim_model *model = AP_NEW(arena, ap_sim_model);
-    ap_sim_stage *stage = AP_NEW_ARRAY(arena, ap_sim_stage, p->stages.len);
-    ap_sim_wire *wire = AP_NEW_ARRAY(arena, ap_sim_wire, p->links.len);
+    ap_sim_stage *stage;
+    ap_sim_wire *wire;
+    ap_sim_model *x = model_create(arena, p->stages.len, p->links.len, &stage, &wire);
     machine m = machine_make(c, p->nranks, arena);
     if (p->lists.len != p->stages.len)
         return ap_fail(p->ctx, AP_ERR_BUG, 0, "a pipeline without instruction lists cannot be simulated");
-    for (uint32_t s = 0; s < p->stages.len; s++)
-        AP_TRY(stage_of_module(&p->stages.at[s], c, result ? &result->stage[s].plan : NULL, &stage[s]));
+    x->run = result ? NULL : AP_NEW_ARRAY(arena, ap_sim_steps, p->stages.len);
+    for (uint32_t s = 0; s < p->stages.len; s++) {
+        const ap_stage *of = &p->stages.at[s];
+        watcher w = {.m = of->m, .arena = arena, .steps = x->run ? &x->run[s] : NULL};
+        AP_TRY(
+            stage_of_module(of, c, result ? &result->stage[s].plan : NULL, &(ap_plan_watch){see_node, &w}, &stage[s]));
+        x->first_rank[s] = ap_stage_mesh(of)->first_rank;
+        x->reserved_bytes[s] = ap_sat_add(stage[s].resident_bytes, stage[s].working_bytes);
+    }
     for (uint32_t i = 0; i < p->links.len; i++)
-        AP_TRY(wire_of_link(&m, p, &p->links.at[i], &wire[i]));
-    model->w = ap_pipeline_wiring(p, arena);
-    model->in = (ap_sim){.w = &model->w, .lists = p->lists.at, .stage = stage, .wire = wire, .nports = m.nports};
-    *out = model;
+        AP_TRY(wire_of_link(&m, p, &p->links.at[i], &wire[i], &x->moved_bytes[i]));
+    x->w = ap_pipeline_wiring(p, arena);
+    x->nranks = p->nranks;
+    x->in.lists = p->lists.at;
+    x->in.nports = m.nports;
+    reserve_slots(x);
+    *out = x;
     return AP_OK;
 }

@@ -100,6 +100,18 @@ def test_predicted_tracks(autopar, model, tmp_path):
     assert len(moves) == 4 * len(s["transfers"])
 
 
+def test_states(autopar, model, tmp_path):
+    """Of planned nodes the simulator's time is the planner's; lowered kernels are fused and take less."""
+    autopar("plan", model, "-o", tmp_path / "cpu.json", "--devices", 2, "--stages", 2, "--microbatches", 1)
+    planned = autopar.json("simulate", tmp_path / "cpu.json", "--state", "planned")
+    assert planned["times_of"] == "planned" and close(planned["seconds"], planned["planned_seconds"])
+    local = autopar.json("simulate", tmp_path / "cpu.json")
+    assert local["times_of"] == "local" and local["seconds"] < planned["seconds"]
+    autopar("plan", model, "-o", tmp_path / "gpu.json", "--cluster", "dgx-a100-80gb:1x2", "--stages", 2)
+    assert autopar.json("simulate", tmp_path / "gpu.json")["times_of"] == "planned"
+    assert "planned or local" in autopar("simulate", tmp_path / "gpu.json", "--state", "explicit", code=2).stderr
+
+
 def test_same_bytes(autopar, model, tmp_path):
     autopar("compile", model, "-o", tmp_path / "out", "--devices", 2, "--stages", 2, "--microbatches", 2, "--emit-only")
     first = autopar("simulate", tmp_path / "out", "--json").stdout
