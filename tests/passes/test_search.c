@@ -7,24 +7,30 @@
 #include "tests/passes/plan_util.h"
 
 /* Residual blocks: column, then row, an all-reduce a block where weights are split. */
-static ap_module *blocks(ap_ctx *ctx, uint32_t nblocks, uint32_t batch, uint32_t width)
+static ap_module *blocks_of(ap_ctx *ctx, const char *dtype, uint32_t nblocks, uint32_t batch, uint32_t width)
 {
     ap_text t;
     ap_text_init(&t, &ctx->arena);
+    const char *d = dtype;
+    uint32_t w = width, f = 4 * width;
     for (uint32_t b = 0; b < nblocks; b++)
-        ap_text_addf(&t, "param @b%u : f32[%u,%u]\nparam @c%u : f32[%u,%u]\n", b, width, 4 * width, b, 4 * width,
-                     width);
-    ap_text_addf(&t, "func @main(%%x0: f32[%u,%u]) -> \"y\" f32[%u,%u] {\n", batch, width, batch, width);
+        ap_text_addf(&t, "param @b%u : %s[%u,%u]\nparam @c%u : %s[%u,%u]\n", b, d, w, f, b, d, f, w);
+    ap_text_addf(&t, "func @main(%%x0: %s[%u,%u]) -> \"y\" %s[%u,%u] {\n", d, batch, w, d, batch, w);
     for (uint32_t b = 0; b < nblocks; b++) {
-        ap_text_addf(&t, "  %%u%u = contract %%x%u, @b%u {bk,kn->bn} : f32[%u,%u]\n", b, b, b, batch, 4 * width);
-        ap_text_addf(&t, "  %%g%u = relu %%u%u : f32[%u,%u]\n", b, b, batch, 4 * width);
-        ap_text_addf(&t, "  %%d%u = contract %%g%u, @c%u {bk,kn->bn} : f32[%u,%u]\n", b, b, b, batch, width);
-        ap_text_addf(&t, "  %%x%u = add %%x%u, %%d%u : f32[%u,%u]\n", b + 1, b, b, batch, width);
+        ap_text_addf(&t, "  %%u%u = contract %%x%u, @b%u {bk,kn->bn} : %s[%u,%u]\n", b, b, b, d, batch, f);
+        ap_text_addf(&t, "  %%g%u = relu %%u%u : %s[%u,%u]\n", b, b, d, batch, f);
+        ap_text_addf(&t, "  %%d%u = contract %%g%u, @c%u {bk,kn->bn} : %s[%u,%u]\n", b, b, b, d, batch, w);
+        ap_text_addf(&t, "  %%x%u = add %%x%u, %%d%u : %s[%u,%u]\n", b + 1, b, b, d, batch, w);
     }
     ap_text_addf(&t, "  ret %%x%u\n}\n", nblocks);
     ap_module *m = module_of(ctx, ap_text_str(&t));
     m->state = AP_STATE_NORMAL;
     return m;
+}
+
+static ap_module *blocks(ap_ctx *ctx, uint32_t nblocks, uint32_t batch, uint32_t width)
+{
+    return blocks_of(ctx, "f32", nblocks, batch, width);
 }
 
 static ap_plan_options options_for(ap_ctx *ctx, const char *cluster)
@@ -207,6 +213,54 @@ static void test_objectives(void **user)
     ap_ctx_release(ctx);
 }
 
+/* ---- unlike devices ---- */
+
+/* The stages of a pipeline, planned anew for another cluster of as many devices. */
+static int64_t cost_elsewhere(ap_ctx *ctx, const ap_module *m, const ap_plan_options *opt, const ap_pipeline *p,
+                              const ap_pipe_result *r)
+{
+    ap_pipe_choice choice = {.nstages = r->nstages, .microbatches = p->microbatches};
+    ap_pipe_stage *stage = AP_NEW_ARRAY(&ctx->arena, ap_pipe_stage, r->nstages);
+    for (uint32_t i = 0; i < r->nstages; i++) {
+        const ap_mesh_info *mesh = &p->stages.at[i].m->meshes.at[0];
+        int32_t sizes[AP_MAX_AXES];
+        for (int a = mesh->ntime; a < mesh->naxes; a++)
+            sizes[a - mesh->ntime] = mesh->axis_size[a];
+        stage[i] = (ap_pipe_stage){.first = r->stage[i].first, .last = r->stage[i].last};
+        stage[i].mesh = mesh_of(ctx, mesh->naxes - mesh->ntime, sizes);
+        stage[i].mesh.first_rank = mesh->first_rank;
+    }
+    choice.stage = stage;
+    ap_plan_options o = *opt;
+    ap_pipeline *q;
+    ap_pipe_result again;
+    assert_ok(ctx, ap_batch_arguments(ctx, m, batch_dim, p->microbatches, &o.batch));
+    o.batch = p->microbatches > 1 ? o.batch : NULL;
+    assert_ok(ctx, ap_pipe_build(ctx, m, &o, &choice, &q, &again));
+    return again.total.cost_ps;
+}
+
+/* Two hosts of A100 and two of V100: who knows which is which gives more work to the former. */
+static void test_unlike(void **user)
+{
+    (void)user;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_module *m = blocks_of(ctx, "f16", 12, 16384, 4096);
+    ap_plan_options slow = options_for(ctx, "p3.16xlarge:4x2"), mixed = slow;
+    ap_cluster group[2] = {options_for(ctx, "dgx-a100-80gb:2x2").cluster, options_for(ctx, "p3.16xlarge:2x2").cluster};
+    slow.cluster.between = group[1].between = group[0].between;
+    ap_cluster_join(ctx, "mixed", group, 2, &mixed.cluster);
+    slow.memory = mixed.memory = 2000000000; /* not all weights on one device */
+    ap_pipeline *p, *q;
+    ap_pipe_result aware = search(ctx, m, &mixed, (ap_pipe_search_options){0}, &p);
+    ap_pipe_result blind = search(ctx, m, &slow, (ap_pipe_search_options){0}, &q);
+    int64_t there = cost_elsewhere(ctx, m, &mixed, q, &blind);
+    print_message("unlike devices: %lld ps in %u stages, blind %lld ps in %u\n", (long long)aware.total.cost_ps,
+                  aware.nstages, (long long)there, blind.nstages);
+    assert_true(aware.total.cost_ps * 13 <= there * 10);
+    ap_ctx_release(ctx);
+}
+
 /* ---- what is asked for ---- */
 
 static void test_asked(void **user)
@@ -258,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_asked),   cmocka_unit_test(test_no_plan),     cmocka_unit_test(test_objectives),
         cmocka_unit_test(test_threads), cmocka_unit_test(test_inside_host), cmocka_unit_test(test_all_choices),
+        cmocka_unit_test(test_unlike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
