@@ -19,6 +19,7 @@ typedef struct finder {
     ap_arena *arena;
     ap_batch *b;
     ap_status status;
+    ap_loc loc;       /* of the composite around, for nodes without one */
     uint32_t *parent; /* per factor of a value: union-find over classes */
 } finder;
 
@@ -40,9 +41,20 @@ static const char *node_name(const finder *f, ap_node n)
     return op->has_body ? ap_name_str(f->ctx, node->u.composite) : op->name;
 }
 
+static void go_forward(finder *f, ap_node n);
+
+/* Of a composite, the nodes inside that are to blame. */
 static void refuse(finder *f, ap_node n, const char *why)
 {
-    f->status = ap_error(f->ctx, ap_node_at(f->m, n)->loc, "no microbatches: %s %s", node_name(f, n), why);
+    const ap_node_info *node = ap_node_at(f->m, n);
+    ap_loc loc = f->loc = node->loc ? node->loc : f->loc;
+    uint32_t told = f->ctx->diags.len;
+    for (uint32_t i = 0; node->body != AP_NONE && i < ap_block_at(f->m, node->body)->nodes.len; i++) {
+        f->loc = loc;
+        go_forward(f, ap_block_at(f->m, node->body)->nodes.at[i]);
+    }
+    if (f->ctx->diags.len == told)
+        f->status = ap_error(f->ctx, loc, "no microbatches: %s %s", node_name(f, n), why);
 }
 
 /* Why a letter cannot be cut into microbatches; NULL: it can. */

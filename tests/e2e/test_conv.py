@@ -105,17 +105,20 @@ class Builder:
         return m
 
 
-def convolutions(seed, count=6):
+def convolutions(seed, count=6, batch=0):
+    """`batch`: of all images, a dimension called that; else each convolution has its own."""
     b = Builder(seed)
-    r, results = b.r, []
+    r, results, images = b.r, [], []
     for _ in range(count):
         rank = b.pick(1, 2, 2, 2, 3)
         size = [int(r.integers(1, 14 if rank < 3 else 6)) for _ in range(rank)]
-        shape = [int(r.integers(1, 4)), int(r.integers(1, 13)), *size]
+        shape = [batch or int(r.integers(1, 4)), int(r.integers(1, 13)), *size]
         if r.integers(3):
             x = b.given(r.standard_normal(shape).astype(np.float32))
+            images.append(x)
         else:  # channels last
             x = b.given(r.standard_normal([shape[0], *size, shape[1]]).astype(np.float32))
+            images.append(x)
             x = b.node("Transpose", [x], perm=[0, rank + 1, *range(1, rank + 1)])
         y, channels = b.conv(x, shape, transposed=not r.integers(4))
         y = b.behind(y, channels)
@@ -135,7 +138,11 @@ def convolutions(seed, count=6):
             w = b.parameter([5, channels] + [1] * rank, channels ** -0.5)
             y = b.node("Conv", [y, w])
         results.append(y)
-    return b.finish(results), b.feeds
+    m = b.finish(results)
+    for v in m.graph.input:
+        if batch and v.name in images:
+            v.type.tensor_type.shape.dim[0].dim_param = "images"
+    return m, b.feeds
 
 
 def expected(m, feeds):

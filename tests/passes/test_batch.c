@@ -95,7 +95,7 @@ static void mixing_is_refused(void **unused)
         {"  %y = composite softmax(%x) : f32[6,8] {\n    %e = exp %x : f32[6,8]\n"
          "    %z = reduce sum %e {bk->1k} : f32[1,8]\n    %d = div %e, %z : f32[6,8]\n    yield %d }\n  ret %y }\n",
          1,
-         {"softmax reduces the batch"}},
+         {"reduce adds over the batch"}},
     };
     static const int8_t args[] = {0};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
