@@ -27,7 +27,7 @@ typedef struct ap_parser {
     ap_lex lex;
     ap_module *m;
     ap_func func;
-    int32_t microbatches; /* of the `time` line; 0 before it */
+    int32_t microbatches;                     /* of the `time` line; 0 before it */
     AP_VEC(uint32_t) id[AP_PARSE_SORT_COUNT]; /* id + 1; 0: unbound */
     AP_VEC(ap_parse_binding) bound;           /* values in scope, to be unbound at the end of their block */
 } ap_parser;

@@ -87,8 +87,7 @@ static ap_type padded(const padding *p, ap_type type, uint32_t batch)
     for (int f = 0; f < s.nfactors; f++) {
         s.physical[f] = s.logical[f];
         if (batch >> f & 1)
-            s.physical[f] =
-                p->batch_extent ? p->batch_extent : ap_physical_batch(p->mesh, s.logical[f], p->force);
+            s.physical[f] = p->batch_extent ? p->batch_extent : ap_physical_batch(p->mesh, s.logical[f], p->force);
         else if (p->force || s.logical[f] >= 2 * (int64_t)ap_mesh_ranks(p->mesh) || !is_taken(&p->taken, s.logical[f]))
             s.physical[f] = ap_physical_extent(p->mesh, s.logical[f], p->force);
     }

@@ -17,8 +17,9 @@ int64_t ap_physical_extent(const ap_mesh_info *mesh, int64_t logical, bool force
 int64_t ap_physical_batch(const ap_mesh_info *mesh, int64_t logical, bool force);
 
 /* Sets the physical extents in all types of the module. `batch`: NULL without time, else per value which of its factors
- * are batches (bit f); their physical extent is `batch_extent`, 0: ap_physical_batch. Without `force`, few parts that something takes one by one (the
- * 3 of a fused projection) stay as they are: nobody splits them, and a plan is easier to read. */
+ * are batches (bit f); their physical extent is `batch_extent`, 0: ap_physical_batch. Without `force`, few parts that
+ * something takes one by one (the 3 of a fused projection) stay as they are: nobody splits them, and a plan is easier
+ * to read. */
 void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force, const uint16_t *batch,
                             int64_t batch_extent);
 
