@@ -157,21 +157,30 @@ bool ap_kernel_cost(const ap_kernel *k, const uint32_t *choice, int64_t *out)
     return true;
 }
 
+static void hold(const ap_kernel *k, uint32_t lo, uint32_t hi, int64_t bytes, int64_t *change)
+{
+    if (lo >= hi)
+        return;
+    change[lo] += bytes;
+    if (hi < k->nrows)
+        change[hi] -= bytes;
+}
+
+/* As changes from row to row first: much is held over many rows. */
 void ap_kernel_usage(const ap_kernel *k, const uint32_t *choice, int64_t *use)
 {
     memset(use, 0, k->nrows * sizeof *use);
     for (uint32_t d = 0; d < k->p.ndemands; d++) {
         const ap_demand *x = &k->p.demand[d];
-        for (uint32_t r = x->lo; r < x->hi; r++)
-            use[r] += x->usage[choice[x->node]];
+        hold(k, x->lo, x->hi, x->usage[choice[x->node]], use);
     }
     for (uint32_t d = 0; d < k->p.npair_demands; d++) {
         const ap_pair_demand *x = &k->p.pair_demand[d];
         const ap_problem_edge *e = &k->p.edge[x->edge];
-        int64_t u = x->usage[(size_t)choice[e->u] * k->p.nstrategies[e->v] + choice[e->v]];
-        for (uint32_t r = x->lo; r < x->hi; r++)
-            use[r] += u;
+        hold(k, x->lo, x->hi, x->usage[(size_t)choice[e->u] * k->p.nstrategies[e->v] + choice[e->v]], use);
     }
+    for (uint32_t r = 1; r < k->nrows; r++)
+        use[r] += use[r - 1];
 }
 
 bool ap_kernel_fits(const ap_kernel *k, const int64_t *use)

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { BLOCK = 32 }; /* rows */
+
 static uint32_t *offsets(ap_arena *arena, uint32_t n, const uint32_t *count)
 {
     uint32_t *at = AP_NEW_ARRAY(arena, uint32_t, (size_t)n + 1);
@@ -54,7 +56,11 @@ ap_local *ap_local_create(ap_arena *arena, const ap_kernel *k)
     index_demands(l, arena);
     l->x = AP_NEW_ARRAY(arena, uint32_t, k->p.nnodes);
     l->best = AP_NEW_ARRAY(arena, uint32_t, k->p.nnodes);
-    l->use = AP_NEW_ARRAY(arena, int64_t, k->nrows);
+    uint32_t nblocks = k->nrows / BLOCK + 1;
+    l->over = AP_NEW_ARRAY(arena, int64_t, k->nrows);
+    l->shift = AP_NEW_ARRAY(arena, int64_t, nblocks);
+    l->most = AP_NEW_ARRAY(arena, int64_t, nblocks);
+    l->least = AP_NEW_ARRAY(arena, int64_t, nblocks);
     return l;
 }
 
@@ -68,17 +74,56 @@ static void count_cost(ap_local *l, int64_t c, int64_t sign)
 
 static int64_t over(const ap_local *l, uint32_t r)
 {
-    return ap_max_i64(l->use[r] - l->k->rhs[r], 0);
+    return ap_max_i64(l->over[r] + l->shift[r / BLOCK], 0);
+}
+
+static uint32_t block_end(const ap_local *l, uint32_t block)
+{
+    uint32_t end = (block + 1) * BLOCK;
+    return end < l->k->nrows ? end : l->k->nrows;
+}
+
+static void find_bounds(ap_local *l, uint32_t block)
+{
+    int64_t most = INT64_MIN, least = INT64_MAX;
+    for (uint32_t r = block * BLOCK; r < block_end(l, block); r++) {
+        most = ap_max_i64(most, l->over[r]);
+        least = ap_min_i64(least, l->over[r]);
+    }
+    l->most[block] = most + l->shift[block];
+    l->least[block] = least + l->shift[block];
+}
+
+static void hold_block(ap_local *l, uint32_t block, int64_t bytes)
+{
+    uint32_t lo = block * BLOCK, hi = block_end(l, block);
+    if (l->least[block] + ap_min_i64(bytes, 0) >= 0)
+        l->excess += (__int128)bytes * (hi - lo);
+    else if (l->most[block] + ap_max_i64(bytes, 0) > 0)
+        for (uint32_t r = lo; r < hi; r++)
+            l->excess += ap_max_i64(l->over[r] + l->shift[block] + bytes, 0) - over(l, r);
+    l->shift[block] += bytes;
+    l->most[block] += bytes;
+    l->least[block] += bytes;
 }
 
 static void hold(ap_local *l, uint32_t lo, uint32_t hi, int64_t bytes)
 {
     if (bytes == 0)
         return;
-    for (uint32_t r = lo; r < hi; r++) {
-        l->excess -= over(l, r);
-        l->use[r] += bytes;
-        l->excess += over(l, r);
+    while (lo < hi) {
+        uint32_t block = lo / BLOCK, end = block_end(l, block);
+        if (lo == block * BLOCK && end <= hi) {
+            hold_block(l, block, bytes);
+            lo = end;
+            continue;
+        }
+        for (; lo < hi && lo < end; lo++) {
+            l->excess -= over(l, lo);
+            l->over[lo] += bytes;
+            l->excess += over(l, lo);
+        }
+        find_bounds(l, block);
     }
 }
 
@@ -94,10 +139,15 @@ void ap_local_set(ap_local *l, const uint32_t *choice)
         const ap_problem_edge *x = &p->edge[e];
         count_cost(l, x->cost[(size_t)choice[x->u] * p->nstrategies[x->v] + choice[x->v]], 1);
     }
-    ap_kernel_usage(l->k, choice, l->use);
+    ap_kernel_usage(l->k, choice, l->over);
     l->excess = 0;
-    for (uint32_t r = 0; r < l->k->nrows; r++)
+    for (uint32_t r = 0; r < l->k->nrows; r++) {
+        l->over[r] -= l->k->rhs[r];
+        l->shift[r / BLOCK] = 0;
         l->excess += over(l, r);
+    }
+    for (uint32_t b = 0; b * BLOCK < l->k->nrows; b++)
+        find_bounds(l, b);
 }
 
 void ap_local_move(ap_local *l, uint32_t v, uint32_t to)

@@ -11,7 +11,10 @@ typedef struct ap_local {
     uint32_t *demand_at, *demand_of; /* its demands */
     uint32_t *pair_at, *pair_of;     /* pair demands of an edge */
     uint32_t *x;                     /* the choice in hand */
-    int64_t *use;                    /* per row */
+    /* What is used beyond the right side, per row, in blocks of rows: row r has over[r] + shift[block]. Much is held
+     * over many rows, and a block that is within the limit, or beyond it, everywhere before and after is not walked. */
+    int64_t *over;
+    int64_t *shift, *most, *least; /* per block; most and least of its rows, shift included */
     int64_t cost;                    /* of the allowed entries */
     uint32_t forbidden;
     __int128 excess; /* sum over rows of what exceeds the right side */
