@@ -12,6 +12,7 @@
 #include "passes/pipe/layers.h"
 #include "passes/pipe/lower.h"
 #include "passes/pipe/pins.h"
+#include "passes/pipe/search.h"
 #include "passes/pipe/sim_model.h"
 
 #include <ctype.h>
@@ -263,23 +264,41 @@ static ap_status use_plan(ap_job *job)
     return ap_plan_request_check(job->ctx, job->opt, &f.cluster);
 }
 
-/* As many stages as were asked for, with equal parts of the devices; one where that is left to us. */
-static ap_status make_plan(ap_job *job)
+/* One stage on all devices. */
+static ap_status plan_one(ap_job *job, const uint32_t *pinned)
 {
     ap_ctx *ctx = job->ctx;
     ap_plan_request *r = &job->request;
-    const uint32_t *pinned;
     ap_pipe_choice choice;
-    uint32_t nstages = r->nstages ? r->nstages : 1;
     int32_t microbatches = r->microbatches ? r->microbatches : 1;
-    if (nstages > 1 && r->plan.problem_path)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--dump-problem: each of several stages has a problem of its own");
     if (microbatches > 1)
         AP_TRY(ap_batch_arguments(ctx, job->m, job->info.batch_dim, microbatches, &r->plan.batch));
-    AP_TRY(ap_pipe_pins_find(&ctx->arena, job->m, &r->pins, r->plan.pin_file, &pinned));
-    AP_TRY(ap_pipe_even(ctx, &ctx->arena, job->m, &r->plan.cluster, nstages, &r->plan.mesh, microbatches, pinned,
-                        &choice));
+    AP_TRY(ap_pipe_even(ctx, &ctx->arena, job->m, &r->plan.cluster, 1, &r->plan.mesh, microbatches, pinned, &choice));
     return ap_pipe_build(ctx, job->m, &r->plan, &choice, &job->p, &job->result);
+}
+
+static ap_status search(ap_job *job, const uint32_t *pinned)
+{
+    const ap_plan_request *r = &job->request;
+    ap_pipe_search_options options = {.nstages = r->nstages,
+                                      .microbatches = r->microbatches,
+                                      .latency = r->latency,
+                                      .mesh = r->mesh_given ? &r->plan.mesh : NULL,
+                                      .stage = pinned,
+                                      .batch_dim = job->info.batch_dim};
+    if (r->plan.problem_path)
+        return ap_fail(job->ctx, AP_ERR_USAGE, 0,
+                       "--dump-problem: each of several stages has a problem of its own; --stages 1 has one");
+    return ap_pipe_search(job->ctx, job->m, &r->plan, &options, &job->p, &job->result, NULL);
+}
+
+static ap_status make_plan(ap_job *job)
+{
+    const ap_plan_request *r = &job->request;
+    const uint32_t *pinned;
+    AP_TRY(ap_pipe_pins_find(&job->ctx->arena, job->m, &r->pins, r->plan.pin_file, &pinned));
+    bool one = r->nstages == 1 || (r->nstages == 0 && !pinned && ap_cluster_devices(&r->plan.cluster) == 1);
+    return one ? plan_one(job, pinned) : search(job, pinned);
 }
 
 ap_status ap_job_plan(ap_job *job)

@@ -69,7 +69,7 @@ static void auto_mesh(ap_ctx *ctx, const ap_cluster *c, int64_t devices, ap_mesh
     }
 }
 
-/* Of one stage. A mesh alone, without --stages, asks for one stage on all devices. */
+/* Of each stage. */
 static ap_status read_mesh(ap_ctx *ctx, const ap_options *opt, ap_plan_request *r)
 {
     const char *text = opt->mesh && strcmp(opt->mesh, "auto") != 0 ? opt->mesh : NULL;
@@ -77,29 +77,23 @@ static ap_status read_mesh(ap_ctx *ctx, const ap_options *opt, ap_plan_request *
     ap_mesh_info *mesh = &r->plan.mesh;
     *mesh = (ap_mesh_info){.name = ap_name_make(ctx, "m")};
     r->mesh_given = text != NULL;
-    if (text && !opt->stages)
-        r->nstages = 1;
-    if (r->nstages > 0 && devices % r->nstages != 0)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--stages: %lld devices are not %u equal parts", (long long)devices,
-                       r->nstages);
-    int64_t each = r->nstages > 0 ? devices / r->nstages : devices;
+    if (r->nstages > devices)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--stages: %u stages, %lld devices", r->nstages, (long long)devices);
     if (!text) {
-        auto_mesh(ctx, &r->plan.cluster, each, mesh);
+        auto_mesh(ctx, &r->plan.cluster, devices, mesh);
         return AP_OK;
     }
     AP_TRY(read_axes(ctx, text, mesh));
     for (int a = 0; a < mesh->naxes; a++)
         product = ap_sat_mul(product, mesh->axis_size[a]);
-    if (r->nstages > 0 ? product == each : devices % product == 0)
+    int64_t stages = ap_max_i64(r->nstages, 1);
+    if (r->nstages == 1 ? product == devices : ap_sat_mul(product, stages) <= devices)
         return AP_OK;
-    if (r->nstages == 1)
+    if (stages == 1)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: '%s' has %lld devices, %lld are there", text, (long long)product,
                        (long long)devices);
-    if (r->nstages == 0)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: %lld devices are not several meshes of '%s'", (long long)devices,
-                       text);
-    return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: '%s' has %lld devices, each of %u stages has %lld", text,
-                   (long long)product, r->nstages, (long long)each);
+    return ap_fail(ctx, AP_ERR_USAGE, 0, "--mesh: %lld stages of '%s' have %lld devices, %lld are there",
+                   (long long)stages, text, (long long)ap_sat_mul(product, stages), (long long)devices);
 }
 
 /* ---- stages ---- */
@@ -112,16 +106,34 @@ static ap_status read_count(ap_ctx *ctx, const char *option, const char *text, i
     return ap_option_int(ctx, option, text, 1, most, out);
 }
 
+/* Without --stages: the devices of this machine are one stage, and so are those of a mesh that is given or that is to
+ * be split by force; other machines, and whoever asks for what only stages have, get as many stages as are best. */
+static bool is_one_stage(const ap_options *opt, const ap_plan_request *r)
+{
+    bool mesh = opt->mesh && strcmp(opt->mesh, "auto") != 0;
+    bool asked = opt->microbatches || opt->objective || r->pins.nnodes;
+    return mesh || opt->split || (strcmp(r->plan.cluster.name, "local") == 0 && !asked);
+}
+
 static ap_status read_stages(ap_ctx *ctx, const ap_options *opt, ap_plan_request *r)
 {
     int64_t stages, microbatches;
     AP_TRY(read_count(ctx, "stages", opt->stages, AP_CLUSTER_MAX_DEVICES, &stages));
     AP_TRY(read_count(ctx, "microbatches", opt->microbatches, AP_MAX_MICROBATCHES, &microbatches));
-    r->nstages = (uint32_t)stages;
+    r->nstages = !opt->stages && is_one_stage(opt, r) ? 1 : (uint32_t)stages;
     r->microbatches = (int32_t)microbatches;
     r->latency = opt->objective && strcmp(opt->objective, "latency") == 0;
     if (opt->objective && !r->latency && strcmp(opt->objective, "throughput") != 0)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--objective: 'throughput' or 'latency', not '%s'", opt->objective);
+    return AP_OK;
+}
+
+static ap_status check_node_pins(ap_ctx *ctx, const ap_options *opt, const ap_plan_request *r)
+{
+    for (uint32_t i = 0; i < r->pins.nnodes && r->nstages > 0; i++)
+        if (r->pins.node[i].stage >= r->nstages)
+            return ap_fail(ctx, AP_ERR_USAGE, 0, "%s:%d: there is no stage %u: there are %u, from 0", opt->pin,
+                           r->pins.node[i].line, r->pins.node[i].stage, r->nstages);
     return AP_OK;
 }
 
@@ -172,7 +184,10 @@ ap_status ap_plan_request_read(ap_ctx *ctx, const ap_options *opt, ap_plan_reque
     if (opt->plan)
         AP_TRY(ap_plan_is_given(ctx, opt));
     AP_TRY(read_cluster(ctx, opt, &p->cluster));
+    if (opt->pin)
+        AP_TRY(ap_pins_read(ctx, opt->pin, &out->pins));
     AP_TRY(read_stages(ctx, opt, out));
+    AP_TRY(check_node_pins(ctx, opt, out));
     AP_TRY(read_mesh(ctx, opt, out));
     if (opt->memory)
         AP_TRY(ap_option_bytes(ctx, "memory", opt->memory, &p->memory));
@@ -187,9 +202,6 @@ ap_status ap_plan_request_read(ap_ctx *ctx, const ap_options *opt, ap_plan_reque
     if (opt->split && strcmp(opt->split, "force") != 0)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--split: 'force' is the only choice, not '%s'", opt->split);
     p->split_force = opt->split != NULL;
-    if (!opt->pin)
-        return AP_OK;
-    AP_TRY(ap_pins_read(ctx, opt->pin, &out->pins));
     p->pin_file = opt->pin;
     p->npins = out->pins.n;
     p->pin = out->pins.pin;

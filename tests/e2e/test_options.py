@@ -129,7 +129,7 @@ def test_mesh(autopar, path, mesh, expected):
 
 
 def test_mesh_auto_over_hosts(autopar, path):
-    plan = autopar.json("plan", path, "--cluster", "dgx-h100:2x8")
+    plan = autopar.json("plan", path, "--cluster", "dgx-h100:2x8", "--stages", 1)
     assert plan["stages"][0]["mesh"] == {"x": 2, "y": 8}
     assert (plan["cluster"], plan["hosts"], plan["devices_per_host"]) == ("dgx-h100", 2, 8)
 

@@ -145,29 +145,33 @@ def test_nodes_are_pinned_to_stages(autopar, case, tmp_path):
 
     def plan(text, code=0):
         pins.write_text(text)
-        p = autopar("dump", path, "--devices", 4, "--stages", 2, "--format", "text", "--pin", pins, code=code)
-        return p.stderr if code else p.stdout.split("nodes of @stage1")[0]
+        p = autopar("dump", path, "--devices", 4, "--stages", 2, "--mesh", 2, "--format", "text", "--pin", pins, code=code)
+        return p.stderr if code else p.stdout
 
-    assert "h4" not in plan("")
-    first = plan("node act4 stage=0\nvalue h4 [-,x] # on both sides\n")  # act4 is a part of what makes h4
-    assert "h4" in first.split("nodes of @stage0")[1]
-    assert "stage0 -> stage1  f32[8,16] @m[-,x] -> @m[-,x]" in first
+    for k in (1, 3):  # act1 is a part of what makes h1
+        text = plan(f"node act{k} stage=0\nnode mm{k + 1} stage=1\nvalue h{k} [-,x] # on both sides\n")
+        assert f"h{k}" in text.split("nodes of @stage0")[1].split("resharding")[0]
+        assert f"a{k + 1}" in text.split("nodes of @stage1")[1]
+        assert "stage0 -> stage1  f32[8,16] @m[-,x] -> @m[-,x]" in text
     assert "no node matches" in plan("node nobody stage=1", 2)
-    assert "pinned to stage 2, there are 2" in plan("node act4 stage=2", 2)
-    assert "no node to stage" in plan("node act4 stage=0\nnode act1 stage=1", 2)
+    assert "pins:1: there is no stage 2" in plan("node act4 stage=2", 2)
+    assert "stage" in plan("node act4 stage=0\nnode act1 stage=1", 2)
     assert "no value matches" in plan("value nobody [-,-]", 2)
+    # without --stages they ask for some
+    pins.write_text("node act3 stage=0\nnode mm4 stage=1\n")
+    assert len(autopar.json("plan", path, "--devices", 2, "--pin", pins)["stages"]) == 2
 
 
 def test_what_is_wrong_is_told(autopar, case, tmp_path):
     path = case(tower())[0]
-    bad = [(["--stages", "3", "--devices", 4], "equal parts"), (["--stages", "0"], "whole number"), (["--stages", "x"], "whole number"),
+    bad = [(["--stages", "5", "--devices", 4], "5 stages, 4 devices"), (["--stages", "0"], "whole number"), (["--stages", "x"], "whole number"),
            (["--microbatches", "0"], "whole number"), (["--objective", "speed"], "'throughput' or 'latency'"),
-           (["--stages", 2, "--devices", 4, "--mesh", "4"], "each of 2 stages has 2"), (["--microbatches", 9], "microbatches"),
-           (["--stages", 30, "--devices", 30], "nodes to divide")]
+           (["--stages", 2, "--devices", 4, "--mesh", "4"], "2 stages of '4' have 8 devices"), (["--microbatches", 9], "microbatches"),
+           (["--stages", 2, "--microbatches", 9, "--devices", 2], "microbatches")]
     for options, text in bad:
         assert text in autopar("plan", path, *options, code=2).stderr
     p = autopar("plan", path, "--devices", 2, "--stages", 2, "--memory", 1000, code=3)
-    assert "stage 0: no plan fits" in p.stderr
+    assert "no plan fits" in p.stderr
     autopar("plan", path, "--devices", 2, "--stages", 2, "--dump-problem", tmp_path / "p", code=2)
 
 

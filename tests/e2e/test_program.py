@@ -109,7 +109,7 @@ def test_pins(autopar, encoder, tmp_path):
 def test_dump_formats(autopar, encoder, tmp_path):
     autopar("compile", encoder[0], "-o", tmp_path / "out", "--devices", 2, "--emit-only")
     assert "mesh @m = [x=2]" in autopar("dump", tmp_path / "out").stdout
-    assert json.loads(autopar("dump", tmp_path / "out", "--format", "json").stdout)["schema"] == 1
+    assert json.loads(autopar("dump", tmp_path / "out", "--format", "json").stdout)["schema"] == 2
     for state in ("planned", "explicit", "local"):
         assert autopar("dump", tmp_path / "out", "--format", "ir", "--state", state).stdout
     autopar("dump", tmp_path / "out", "--format", "ir", "--state", "imported", code=2)
@@ -120,7 +120,7 @@ def test_json_of_run_and_dump(autopar, encoder, tmp_path):
     (output,) = autopar.json("run", tmp_path / "out", "--input", f"x={tmp_path}/x.npy", "--output-dir", tmp_path / "r")["outputs"]
     assert output["name"] == "y" and output["dtype"] == "f32" and output["shape"] == [2, 32, 64]
     assert np.load(output["file"]).shape == (2, 32, 64)
-    assert autopar.json("dump", tmp_path / "out")["schema"] == 1
+    assert autopar.json("dump", tmp_path / "out")["schema"] == 2
 
 
 def test_help_names_every_command(autopar):
