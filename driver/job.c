@@ -18,6 +18,7 @@
 #include <ctype.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <xxhash.h>
 
 ap_status ap_file_digest(ap_ctx *ctx, const char *path, char out[33])
@@ -292,13 +293,23 @@ static ap_status search(ap_job *job, const uint32_t *pinned)
     return ap_pipe_search(job->ctx, job->m, &r->plan, &options, &job->p, &job->result, NULL);
 }
 
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static ap_status make_plan(ap_job *job)
 {
     const ap_plan_request *r = &job->request;
     const uint32_t *pinned;
+    double start = now();
     AP_TRY(ap_pipe_pins_find(&job->ctx->arena, job->m, &r->pins, r->plan.pin_file, &pinned));
     bool one = r->nstages == 1 || (r->nstages == 0 && !pinned && ap_cluster_devices(&r->plan.cluster) == 1);
-    return one ? plan_one(job, pinned) : search(job, pinned);
+    AP_TRY(one ? plan_one(job, pinned) : search(job, pinned));
+    job->result.total.planning_seconds = now() - start;
+    return AP_OK;
 }
 
 ap_status ap_job_plan(ap_job *job)

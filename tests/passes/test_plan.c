@@ -549,8 +549,9 @@ static void pin_files(void **unused)
     (void)unused;
     ap_ctx *ctx = ap_ctx_create();
     ap_pins pins;
-    static const char good[] = "# all\n\nvalue fc* @m[dp,-] sum(tp) \r\n  value\th  forbid dp\nnode b.* stage=12 # more\n"
-                               "value z [-]";
+    static const char good[] =
+        "# all\n\nvalue fc* @m[dp,-] sum(tp) \r\n  value\th  forbid dp\nnode b.* stage=12 # more\n"
+        "value z [-]";
     assert_ok(ctx, read_pins(ctx, good, &pins));
     const ap_pin *pin = pins.pin;
     assert_int_equal(pins.n, 3);
@@ -563,9 +564,19 @@ static void pin_files(void **unused)
     assert_null(pin[1].sharding);
     assert_string_equal(pin[1].forbid, "dp");
     assert_string_equal(pin[2].sharding, "[-]");
-    static const char *const bad[] = {
-        "value",  "value a",         "value a forbid",  "value a forbid b c", "node",     "node a",
-        "node a stage=", "node a stage=-1", "node a stage=1x", "node a stage=1 2", "node a 1", "node a stage=99999", "x"};
+    static const char *const bad[] = {"value",
+                                      "value a",
+                                      "value a forbid",
+                                      "value a forbid b c",
+                                      "node",
+                                      "node a",
+                                      "node a stage=",
+                                      "node a stage=-1",
+                                      "node a stage=1x",
+                                      "node a stage=1 2",
+                                      "node a 1",
+                                      "node a stage=99999",
+                                      "x"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(read_pins(ctx, bad[i], &pins), AP_ERR_USAGE);
     assert_int_equal(ap_pins_read(ctx, "/nonexistent/pins", &pins), AP_ERR_ENV);
