@@ -62,6 +62,15 @@ cd "$work"
 "$prefix/bin/autopar" compile "$models/mlp.onnx" -o mlp --devices 2 --dim batch=4
 "$prefix/bin/autopar" run mlp --input "x=$models/x.npy" --output-dir result
 [ -s result/y.npy ]
+if command -v mpirun >/dev/null && [ -e "$lib/libautopar_rt_mpi.so" ]; then
+    "$prefix/bin/autopar" run mlp --input "x=$models/x.npy" --output-dir processes --launcher mpi
+    cmp result/y.npy processes/y.npy
+    # by itself it finds the plugin where it was linked
+    mpirun --quiet --oversubscribe -n 2 mlp/model "$models/x.npy" --output-dir alone
+    cmp result/y.npy alone/y.npy
+else
+    echo "package: no mpirun or no plugin, --launcher mpi is not tried"
+fi
 
 cmake -S "$example" -B two -DCMAKE_PREFIX_PATH="$prefix" -DMODELS="$models" >cmake.log || { cat cmake.log; exit 1; }
 cmake --build two >build.log 2>&1 || { cat build.log; exit 1; }
