@@ -81,8 +81,8 @@ ap_status ap_program_parse(ap_ctx *ctx, const char *name, const char *text, size
 
 /* Stages verify; their ranks partition those of the program; ports are those of the program; slots lie apart from
  * values and from each other; no piece leaves a slot, no element of a slot at the destination is filled twice, and each
- * once unless the channel is padded; every slot has its channel; kernels of one name are one; lists do what they
- * should. All violations are reported. */
+ * once unless the channel is padded; every slot has its channel; every element of an output is written by one rank;
+ * kernels of one name are one; lists do what they should. All violations are reported. */
 ap_status ap_program_verify(ap_program *p);
 
 /* All ranks and microbatches as the lists say: inputs and outputs as in ap_eval_func. */

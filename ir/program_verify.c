@@ -2,6 +2,7 @@
 #include "ir/program.h"
 
 #include "ir/local_text.h"
+#include "ir/local_written.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -283,6 +284,75 @@ static void check_joined(verifier *v, uint32_t s)
     }
 }
 
+/* ---- outputs ---- */
+
+/* Marks the box as the rank with these coordinates writes it; false when it leaves the output. */
+static bool mark_box(const ap_written *w, const int32_t *coords, int64_t count, uint64_t *bits)
+{
+    ap_piece x = {.ndims = w->ndims, .dst_offset = ap_affine_at(&w->offset, coords)};
+    int64_t lo, hi;
+    for (int d = 0; d < w->ndims; d++) {
+        x.extent[d] = ap_counts_at(w->ncounts, w->count, d, w->extent[d], coords, 0);
+        x.dst_stride[d] = w->stride[d];
+        if (x.extent[d] == 0)
+            return true;
+    }
+    if (!box_range(&x, x.dst_offset, x.dst_stride, &lo, &hi) || lo < 0 || hi >= count)
+        return false;
+    mark(&x, bits);
+    return true;
+}
+
+/* All that a rank of the stage writes to the output in all microbatches. */
+static bool mark_rank(const ap_local *l, const ap_written_list *all, uint32_t port, int32_t place, int64_t count,
+                      uint64_t *bits)
+{
+    for (int32_t mb = 0; mb < ap_local_microbatches(l); mb++) {
+        int32_t coords[AP_MAX_AXES] = {0};
+        for (int a = 0; a < l->naxes; a++)
+            coords[a] = (mb * l->nranks + place) / l->axis_stride[a] % l->axis_size[a];
+        for (uint32_t i = 0; i < all->len; i++) {
+            bool here = all->at[i].output == port;
+            for (int a = 0; a < l->naxes; a++)
+                here = here && (!(all->at[i].when_mask >> a & 1) || coords[a] == 0);
+            if (here && !mark_box(&all->at[i], coords, count, bits))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Every element of an output is written, by one rank: where memory is not shared, boxes are brought together. */
+static void check_output(verifier *v, uint32_t s, uint32_t port)
+{
+    const ap_local *l = v->p->stages.at[s];
+    const ap_port *of = &l->outputs.at[port];
+    ap_written_list written;
+    int64_t count = 1, there = 0, twice = 0;
+    for (int d = 0; d < of->rank; d++)
+        count = ap_sat_mul(count, of->dim[d]);
+    if (of->slot || count > MAX_WORDS || ap_local_written(l, &v->p->ctx->scratch, &written) != AP_OK)
+        return;
+    int64_t words = count / 64 + 1;
+    uint64_t *bits = AP_NEW_ARRAY(&v->p->ctx->scratch, uint64_t, 2 * words), *all = bits + words;
+    for (int32_t r = 0; r < l->nranks; r++) {
+        memset(bits, 0, (size_t)words * sizeof *bits);
+        if (!mark_rank(l, &written, port, r, count, bits)) {
+            complain(v, "stage @%s leaves output \"%s\"", name(v, l->name), name(v, of->name));
+            return;
+        }
+        for (int64_t w = 0; w < words; w++) {
+            twice += __builtin_popcountll(all[w] & bits[w]);
+            all[w] |= bits[w];
+        }
+    }
+    for (int64_t w = 0; w < words; w++)
+        there += __builtin_popcountll(all[w]);
+    if (twice || there != count)
+        complain(v, "output \"%s\": of %" PRId64 " elements %" PRId64 " are written, %" PRId64 " by several ranks",
+                 name(v, of->name), count, there, twice);
+}
+
 /* ---- slots apart ---- */
 
 typedef struct range {
@@ -326,6 +396,9 @@ ap_status ap_program_verify(ap_program *p)
         check_channel(&v, &p->channels.at[i]);
     for (uint32_t s = 0; s < p->stages.len; s++)
         check_joined(&v, s);
+    for (uint32_t s = 0; s < p->stages.len && !v.bad; s++)
+        for (uint32_t i = 0; i < p->stages.at[s]->outputs.len; i++)
+            check_output(&v, s, i);
     if (!v.bad)
         check_apart(&v);
     if (p->lists.len != p->stages.len)

@@ -1,9 +1,11 @@
 /* Pipelines down to programs: the program of a random pipeline does what the pipeline means. And programs as text: what
- * is read is what was written, and what is wrong is refused. */
+ * is read is what was written, and what is wrong is refused. AP_ROUNDS in the environment: how many pipelines. */
 #include "tests/passes/random_pipeline.h"
 
 #include "ir/program.h"
 #include "passes/pipe/lower.h"
+
+#include <stdlib.h>
 
 static const char *program_text(ap_ctx *ctx, const ap_program *g)
 {
@@ -25,7 +27,8 @@ static void random_pipelines(void **unused)
     (void)unused;
     uint64_t state = 5;
     int channels = 0, shared = 0;
-    for (int round = 0; round < 400; round++) {
+    const char *rounds = getenv("AP_ROUNDS");
+    for (int round = 0; round < (rounds ? atoi(rounds) : 400); round++) {
         ap_ctx *ctx = ap_ctx_create();
         ap_cluster cluster;
         ap_cluster_local(64, &cluster);
