@@ -158,7 +158,6 @@ static uint32_t list_prices(const ap_offer *o, const ap_offer_view *v, bool fine
 
 static ap_status fill_tables(ap_ctx *ctx, ap_offer *o, bool fine)
 {
-    const ap_layers *l = o->in->l;
     uint32_t nforms = o->in->forms->n;
     ap_layer_task *task = AP_NEW_ARRAY(o->arena, ap_layer_task, (size_t)o->nviews * nforms);
     for (uint32_t k = 0; k < o->nviews; k++) {
@@ -181,7 +180,6 @@ static ap_status fill_tables(ap_ctx *ctx, ap_offer *o, bool fine)
             ap_layer_task_make(o->arena, &v->task[f]);
         }
     }
-    (void)l;
     o->ntables = o->nviews * nforms;
     AP_TRY(ap_layer_tasks_run(ctx, task, o->ntables, o->in->opt->threads));
     for (uint32_t k = 0; k < o->nviews; k++)
@@ -271,6 +269,10 @@ ap_status ap_offer_make(ap_ctx *ctx, ap_arena *arena, const ap_offer_input *in, 
     ap_offer_transfers(out);
     choices c = {0};
     list_choices(out, &c);
+    if (c.at.len == 0)
+        return ap_fail(ctx, AP_ERR_NO_PLAN, 0,
+                       "no plan: too many strategies of a layer depend on each other on every part of the cluster; "
+                       "one stage (--stages 1 --mesh N) is planned without tables");
     set_problem(out, &c);
     return AP_OK;
 }

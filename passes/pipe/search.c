@@ -85,8 +85,8 @@ static ap_status find_layers(searcher *s)
     s->report.layers = s->l.n;
     s->report.forms = s->forms.n;
     if (s->search->nstages > s->l.n)
-        return ap_fail(s->ctx, AP_ERR_USAGE, 0, "the model cannot be cut into %u stages: it falls into %u layers",
-                       s->search->nstages, s->l.n);
+        return ap_fail(s->ctx, AP_ERR_USAGE, 0, "the model cannot be cut into %u stages: it has %u layer%s",
+                       s->search->nstages, s->l.n, s->l.n == 1 ? "" : "s");
     return AP_OK;
 }
 
