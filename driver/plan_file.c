@@ -122,7 +122,8 @@ static ap_status get_string(ap_ctx *ctx, const char *path, const cJSON *o, const
 #define CLUSTER_LATER_INTS(X)                                                                                          \
     X(across.latency_ps)                                                                                               \
     X(across.bytes_per_second)                                                                                         \
-    X(across.shared_bytes_per_second) X(between.shared_bytes_per_second)
+    X(across.shared_bytes_per_second)                                                                                  \
+    X(between.shared_bytes_per_second) X(cache_bytes) X(cache_bytes_per_second)
 #define TIER_INTS(X) X(bytes) X(bytes_per_second) X(latency_ps)
 #define RESULT_INTS(X)                                                                                                 \
     X(cost_ps) X(bound_ps) X(compute_ps) X(communication_ps) X(transfer_ps) X(peak_bytes) X(param_bytes) X(slot_bytes)
@@ -139,6 +140,26 @@ static cJSON *tier_json(const ap_memory_tier *t)
     return tier;
 }
 
+/* A double, exactly. */
+static void add_exact(cJSON *o, const char *key, double x)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%a", x);
+    cJSON_AddStringToObject(o, key, text);
+}
+
+static cJSON *reached_json(const ap_cluster *c)
+{
+    cJSON *list = cJSON_CreateArray();
+    for (int32_t i = 0; i < c->nreached; i++) {
+        cJSON *point = cJSON_CreateObject();
+        add_int(point, "flops", c->reached[i].flops);
+        add_exact(point, "fraction", c->reached[i].fraction);
+        cJSON_AddItemToArray(list, point);
+    }
+    return list;
+}
+
 /* Of unlike hosts also the groups; what stands beside them is the slowest of each. */
 static cJSON *cluster_json(const ap_cluster *c)
 {
@@ -150,9 +171,11 @@ static cJSON *cluster_json(const ap_cluster *c)
     add_int(o, "island", c->island);
     if (c->transfers_wait)
         cJSON_AddTrueToObject(o, "transfers_wait");
-    char efficiency[64];
-    snprintf(efficiency, sizeof efficiency, "%a", c->contract_efficiency);
-    cJSON_AddStringToObject(o, "contract_efficiency", efficiency);
+    add_exact(o, "contract_efficiency", c->contract_efficiency);
+    if (c->conv_efficiency > 0)
+        add_exact(o, "conv_efficiency", c->conv_efficiency);
+    if (c->nreached > 0)
+        cJSON_AddItemToObject(o, "reached", reached_json(c));
 #define X(f) add_int(o, #f, c->f);
     CLUSTER_INTS(X)
     CLUSTER_LATER_INTS(X)
@@ -192,6 +215,34 @@ static ap_status read_tiers(ap_ctx *ctx, const char *path, const cJSON *list, ap
     return AP_OK;
 }
 
+static ap_status read_fraction(ap_ctx *ctx, const char *path, const cJSON *o, const char *key, double *out)
+{
+    const char *text;
+    AP_TRY(get_string(ctx, path, o, key, &text));
+    *out = strtod(text, NULL);
+    return *out > 0 && *out <= 1 ? AP_OK : ap_error(ctx, 0, "%s: the cluster makes no sense", path);
+}
+
+/* The curve of products, what convolutions reach: neither need be there. */
+static ap_status read_efficiency(ap_ctx *ctx, const char *path, const cJSON *o, ap_cluster *c)
+{
+    const cJSON *point, *list = cJSON_GetObjectItemCaseSensitive(o, "reached");
+    AP_TRY(read_fraction(ctx, path, o, "contract_efficiency", &c->contract_efficiency));
+    if (cJSON_GetObjectItemCaseSensitive(o, "conv_efficiency"))
+        AP_TRY(read_fraction(ctx, path, o, "conv_efficiency", &c->conv_efficiency));
+    cJSON_ArrayForEach(point, list)
+    {
+        if (c->nreached == AP_MAX_REACHED)
+            return ap_error(ctx, 0, "%s: the cluster has more than %d points of efficiency", path, AP_MAX_REACHED);
+        ap_reached *r = &c->reached[c->nreached++];
+        AP_TRY(get_int(ctx, path, point, "flops", &r->flops));
+        AP_TRY(read_fraction(ctx, path, point, "fraction", &r->fraction));
+        if (r->flops < 1 || (c->nreached > 1 && r->flops <= r[-1].flops))
+            return ap_error(ctx, 0, "%s: the points of efficiency do not ascend", path);
+    }
+    return AP_OK;
+}
+
 static ap_status read_names(ap_ctx *ctx, const char *path, const cJSON *o, ap_cluster *c)
 {
     const char *cost;
@@ -209,16 +260,13 @@ static ap_status read_names(ap_ctx *ctx, const char *path, const cJSON *o, ap_cl
 static ap_status read_counts(ap_ctx *ctx, const char *path, const cJSON *o, ap_cluster *c)
 {
     int64_t hosts, devices, island = 0;
-    const char *efficiency;
     AP_TRY(get_int(ctx, path, o, "hosts", &hosts));
     AP_TRY(get_int(ctx, path, o, "devices_per_host", &devices));
     if (cJSON_GetObjectItemCaseSensitive(o, "island"))
         AP_TRY(get_int(ctx, path, o, "island", &island));
-    AP_TRY(get_string(ctx, path, o, "contract_efficiency", &efficiency));
-    c->contract_efficiency = strtod(efficiency, NULL);
+    AP_TRY(read_efficiency(ctx, path, o, c));
     if (hosts < 1 || devices < 1 || hosts > AP_CLUSTER_MAX_DEVICES || devices > AP_CLUSTER_MAX_DEVICES ||
-        hosts * devices > AP_CLUSTER_MAX_DEVICES || island < 0 || island > AP_CLUSTER_MAX_DEVICES ||
-        !(c->contract_efficiency > 0) || c->contract_efficiency > 1)
+        hosts * devices > AP_CLUSTER_MAX_DEVICES || island < 0 || island > AP_CLUSTER_MAX_DEVICES)
         return ap_error(ctx, 0, "%s: the cluster makes no sense", path);
     c->hosts = (int32_t)hosts;
     c->devices_per_host = (int32_t)devices;
@@ -247,7 +295,8 @@ static ap_status read_rates(ap_ctx *ctx, const char *path, const cJSON *o, ap_cl
             return ap_error(ctx, 0, "%s: the cluster has a rate below 1", path);
     if (c->flops_per_second[AP_F32] < 1 || c->vector_flops_per_second < 1 || c->memory_bytes_per_second < 1 ||
         c->inside.bytes_per_second < 1 || c->across.bytes_per_second < 1 || c->between.bytes_per_second < 1 ||
-        c->across.shared_bytes_per_second < 0 || c->between.shared_bytes_per_second < 0)
+        c->across.shared_bytes_per_second < 0 || c->cache_bytes < 0 || c->cache_bytes_per_second < 0 ||
+        c->between.shared_bytes_per_second < 0)
         return ap_error(ctx, 0, "%s: the cluster has a rate below 1", path);
     if (c->memory_bytes < 1 || c->launch_ps < 0 || c->inside.latency_ps < 0 || c->across.latency_ps < 0 ||
         c->between.latency_ps < 0)

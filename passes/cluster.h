@@ -21,6 +21,14 @@ typedef struct ap_memory_tier {
 } ap_memory_tier;
 enum { AP_MAX_TIERS = 8, AP_CLUSTER_MAX_DEVICES = 65536 };
 
+/* Products of so many FLOPs reach this part of the peak; between two points it is linear in the logarithm of the FLOPs,
+ * outside as at the nearest one. */
+typedef struct ap_reached {
+    int64_t flops;
+    double fraction;
+} ap_reached;
+enum { AP_MAX_REACHED = 16 };
+
 /* What a plan is priced by: predicted time, or what Alpa counts (cost_alpa.c). */
 typedef enum ap_cost_model { AP_COST_TIME, AP_COST_ALPA } ap_cost_model;
 const char *ap_cost_model_str(ap_cost_model m); /* "time", "alpa" */
@@ -43,11 +51,15 @@ typedef struct ap_cluster {
     int32_t hosts, devices_per_host;          /* their product is at most AP_CLUSTER_MAX_DEVICES */
     int32_t island;                           /* devices; 0: a host is one island */
     int64_t flops_per_second[AP_DTYPE_COUNT]; /* matrix products; 0: as f32 */
-    double contract_efficiency;               /* reached fraction of it */
+    double contract_efficiency;               /* reached fraction of it; of a curve, the largest */
+    int32_t nreached;                         /* 0: contract_efficiency, whatever the size */
+    ap_reached reached[AP_MAX_REACHED];       /* ascending */
+    double conv_efficiency;                   /* of convolutions; 0: as of products */
     int64_t vector_flops_per_second;          /* pointwise work */
     int64_t memory_bytes_per_second;
-    int64_t memory_bytes; /* per device */
-    int32_t ntiers;       /* 0, or all memories from near to far; the first is the one above */
+    int64_t cache_bytes, cache_bytes_per_second; /* of kernels that touch no more than the cache holds; 0: none */
+    int64_t memory_bytes;                        /* per device */
+    int32_t ntiers;                              /* 0, or all memories from near to far; the first is the one above */
     ap_memory_tier tier[AP_MAX_TIERS];
     int64_t launch_ps; /* per kernel */
     /* What a stage of a pipeline receives is copied by its own devices, which compute nothing meanwhile (CPUs);
@@ -130,6 +142,11 @@ bool ap_node_is_product(const ap_module *m, ap_node n);
  * strategy: max(FLOPs / (peak * efficiency), bytes / bandwidth) + launch. Nodes that make no kernel cost 0;
  * INT64_MAX: no choice (AP_COST_ALPA). */
 int64_t ap_cost_node(const ap_cluster *c, const ap_module *m, ap_node n, const ap_strategy *s);
+/* ---- cluster_rates.c: how fast a device is ---- */
+/* Products, or convolutions, of `flops` FLOPs in all, `each` FLOPs one of them. Without launch. */
+int64_t ap_cluster_product_ps(const ap_cluster *c, ap_dtype dtype, bool conv, int64_t each, int64_t flops);
+/* A kernel's touching `bytes`. Without launch. */
+int64_t ap_cluster_bytes_ps(const ap_cluster *c, int64_t bytes);
 /* Reading and writing `bytes` by one kernel. */
 int64_t ap_cost_memory(const ap_cluster *c, int64_t bytes);
 /* ---- cost_collective.c ---- */

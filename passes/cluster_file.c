@@ -134,6 +134,8 @@ typedef struct unit {
 
 static const unit rates[] = {{"FLOP/s", 1, 1},  {"kFLOP/s", K, 1}, {"MFLOP/s", M, 1}, {"GFLOP/s", G, 1},
                              {"TFLOP/s", T, 1}, {"PFLOP/s", P, 1}, {NULL, 0, 0}};
+static const unit works[] = {{"FLOP", 1, 1},  {"kFLOP", K, 1}, {"MFLOP", M, 1},
+                             {"GFLOP", G, 1}, {"TFLOP", T, 1}, {NULL, 0, 0}};
 static const unit bandwidths[] = {{"B/s", 1, 1},         {"kB/s", K, 1},        {"MB/s", M, 1},
                                   {"GB/s", G, 1},        {"TB/s", T, 1},        {"KiB/s", INT64_C(1) << 10, 1},
                                   {"MiB/s", 1 << 20, 1}, {"GiB/s", 1 << 30, 1}, {"TiB/s", INT64_C(1) << 40, 1},
@@ -246,6 +248,44 @@ static ap_status get_fraction(section *s, const char *key, double *out)
 
 /* ---- what a file has ---- */
 
+/* One number, or points of a curve: [{work: 2 MFLOP, reached: 0.5}, ...]. */
+static ap_status read_efficiency(section *s, ap_cluster *out)
+{
+    yaml_node_t *n;
+    AP_TRY(need(s, "efficiency", &n));
+    if (n->type != YAML_SEQUENCE_NODE)
+        return get_fraction(s, "efficiency", &out->contract_efficiency);
+    const char *path = joined(s->r, s->path, "efficiency");
+    yaml_node_item_t *item = n->data.sequence.items.start;
+    ptrdiff_t count = n->data.sequence.items.top - item;
+    if (count < 1 || count > AP_MAX_REACHED)
+        return wrong(s->r, n, path, "lists no point, or more than 16");
+    out->contract_efficiency = 0;
+    out->nreached = (int32_t)count;
+    for (ptrdiff_t i = 0; i < count; i++) {
+        section point;
+        ap_reached *r = &out->reached[i];
+        yaml_node_t *at = yaml_document_get_node(s->r->doc, item[i]);
+        AP_TRY(open_section(s->r, at, ap_name_str(s->r->ctx, ap_name_format(s->r->ctx, "%s[%td]", path, i)), &point));
+        AP_TRY(get_quantity(&point, "work", works, "2 MFLOP", 1, &r->flops));
+        AP_TRY(get_fraction(&point, "reached", &r->fraction));
+        AP_TRY(close_section(&point));
+        if (i > 0 && r->flops <= r[-1].flops)
+            return wrong(s->r, at, point.path, "is not larger than the point before it");
+        out->contract_efficiency = r->fraction > out->contract_efficiency ? r->fraction : out->contract_efficiency;
+    }
+    return AP_OK;
+}
+
+static ap_status read_cache(reader *r, yaml_node_t *n, const char *path, ap_cluster *out)
+{
+    section s;
+    AP_TRY(open_section(r, n, path, &s));
+    AP_TRY(get_quantity(&s, "capacity", sizes, "1 MB", 1, &out->cache_bytes));
+    AP_TRY(get_quantity(&s, "bandwidth", bandwidths, "100 GB/s", 1, &out->cache_bytes_per_second));
+    return close_section(&s);
+}
+
 static ap_status read_peak(reader *r, yaml_node_t *n, const char *path, ap_cluster *out)
 {
     section s;
@@ -311,7 +351,12 @@ static ap_status read_device(reader *r, yaml_node_t *n, const char *path, ap_clu
     AP_TRY(need(&s, "peak", &peak));
     AP_TRY(read_peak(r, peak, joined(r, path, "peak"), out));
     AP_TRY(get_quantity(&s, "vector", rates, "9.7 TFLOP/s", 1, &out->vector_flops_per_second));
-    AP_TRY(get_fraction(&s, "efficiency", &out->contract_efficiency));
+    AP_TRY(read_efficiency(&s, out));
+    if (find(&s, "convolutions"))
+        AP_TRY(get_fraction(&s, "convolutions", &out->conv_efficiency));
+    yaml_node_t *cache = find(&s, "cache");
+    if (cache)
+        AP_TRY(read_cache(r, cache, joined(r, path, "cache"), out));
     AP_TRY(get_quantity(&s, "launch", times, "4 us", 0, &out->launch_ps));
     if (find(&s, "transfers"))
         AP_TRY(read_transfers(&s, &out->transfers_wait));

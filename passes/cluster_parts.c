@@ -9,6 +9,7 @@
 #include "passes/cluster.h"
 
 #include <assert.h>
+#include <string.h>
 
 int32_t ap_cluster_devices(const ap_cluster *c)
 {
@@ -108,8 +109,15 @@ static void slower_device(ap_cluster *a, const ap_cluster *b)
 {
     slower_rates(a, b);
     slower_tiers(a, b);
-    a->contract_efficiency =
-        a->contract_efficiency < b->contract_efficiency ? a->contract_efficiency : b->contract_efficiency;
+    if (b->contract_efficiency < a->contract_efficiency) {
+        a->contract_efficiency = b->contract_efficiency;
+        a->nreached = b->nreached;
+        memcpy(a->reached, b->reached, sizeof a->reached);
+    }
+    if (b->conv_efficiency < a->conv_efficiency) /* 0, as products, is told by these */
+        a->conv_efficiency = b->conv_efficiency;
+    a->cache_bytes = ap_min_i64(a->cache_bytes, b->cache_bytes);
+    a->cache_bytes_per_second = ap_min_i64(a->cache_bytes_per_second, b->cache_bytes_per_second);
     a->vector_flops_per_second = ap_min_i64(a->vector_flops_per_second, b->vector_flops_per_second);
     a->memory_bytes_per_second = ap_min_i64(a->memory_bytes_per_second, b->memory_bytes_per_second);
     a->memory_bytes = ap_min_i64(a->memory_bytes, b->memory_bytes);

@@ -7,7 +7,6 @@
 #include <assert.h>
 
 #define PS_PER_SECOND INT64_C(1000000000000)
-#define PPM INT64_C(1000000)
 #define COST_MAX (INT64_MAX / 1024) /* sums of many stay below AP_FORBIDDEN */
 
 /* a * b / c, rounded up, saturating; a, b >= 0, c > 0 */
@@ -153,15 +152,35 @@ static int64_t share_of(const share *sh, int64_t flops)
     return flops;
 }
 
+/* How many products a contraction is: letters that both operands and the result have count them. A device that has a
+ * part of these has as large ones; `s` (NULL: inside a body) says which of the other letters are split. */
+static int64_t batch_of(const ap_module *m, ap_node n, const ap_strategy *s)
+{
+    const ap_node_info *node = ap_node_at(m, n);
+    const ap_spec_side *a = &node->u.spec->operand[0], *b = &node->u.spec->operand[1];
+    const ap_shape_info *shape = ap_value_shape(m, node->in[0]);
+    int64_t batch = 1, divisor = s ? ap_strategy_divisor(m, n, s) : 1;
+    for (int f = 0; f < a->nletters; f++) {
+        if (ap_spec_side_find(b, a->letter[f]) < 0 || ap_spec_side_find(&node->u.spec->result, a->letter[f]) < 0)
+            continue;
+        batch = ap_sat_mul(batch, shape->logical[f]);
+        if (s && s->operand[0]) {
+            const ap_sharding_info *info = ap_sharding_get(m->ctx, s->operand[0]);
+            divisor /= ap_mesh_axes_size(&m->meshes.at[info->mesh], info->axes[f]);
+        }
+    }
+    return ap_sat_mul(batch, ap_max_i64(divisor, 1));
+}
+
 /* Time of the arithmetic of `n`, its body included, on a device that has this share of it. */
-static int64_t arithmetic(const ap_cluster *c, const ap_module *m, ap_node n, const share *sh)
+static int64_t arithmetic(const ap_cluster *c, const ap_module *m, ap_node n, const share *sh, const ap_strategy *s)
 {
     const ap_node_info *node = ap_node_at(m, n);
     if (ap_op_get(node->op)->has_body) {
         int64_t sum = 0;
         const ap_block_info *body = ap_block_at(m, node->body);
         for (uint32_t i = 0; i < body->nodes.len; i++)
-            sum = cost_add(sum, arithmetic(c, m, body->nodes.at[i], sh));
+            sum = cost_add(sum, arithmetic(c, m, body->nodes.at[i], sh, NULL));
         return sum;
     }
     if (ap_op_get(node->op)->terminator || node->nin == 0)
@@ -169,11 +188,10 @@ static int64_t arithmetic(const ap_cluster *c, const ap_module *m, ap_node n, co
     int64_t flops = share_of(sh, ap_node_flops(m, n));
     if (!ap_node_is_product(m, n))
         return mul_div(flops, PS_PER_SECOND, c->vector_flops_per_second);
-    int64_t peak = c->flops_per_second[ap_type_dtype(m->ctx, ap_value_type(m, node->in[0]))];
-    if (peak == 0)
-        peak = c->flops_per_second[AP_F32];
-    int64_t efficiency = (int64_t)(c->contract_efficiency * (double)PPM + 0.5);
-    return mul_div(flops, PS_PER_SECOND, mul_div(peak, efficiency, PPM));
+    bool conv = ap_op_get(node->op)->lower == AP_LOWER_CONV;
+    ap_dtype dtype = ap_type_dtype(m->ctx, ap_value_type(m, node->in[0]));
+    int64_t each = conv ? flops : ap_min_i64(flops, ap_node_flops(m, n) / ap_max_i64(1, batch_of(m, n, s)));
+    return ap_cluster_product_ps(c, dtype, conv, each, flops);
 }
 
 /* What is taken out of operand i when it is only looked up, by the node or inside of it; INT64_MAX when it is read. */
@@ -209,7 +227,7 @@ int64_t ap_cost_memory(const ap_cluster *c, int64_t bytes)
 {
     if (c->cost == AP_COST_ALPA)
         return 0;
-    return cost_add(mul_div(bytes, PS_PER_SECOND, c->memory_bytes_per_second), c->launch_ps);
+    return cost_add(ap_cluster_bytes_ps(c, bytes), c->launch_ps);
 }
 
 int64_t ap_cost_node(const ap_cluster *c, const ap_module *m, ap_node n, const ap_strategy *s)
@@ -221,8 +239,8 @@ int64_t ap_cost_node(const ap_cluster *c, const ap_module *m, ap_node n, const a
     if (c->cost == AP_COST_ALPA)
         return ap_alpa_node(m, n, s);
     share sh = find_share(m, n, s);
-    int64_t compute = arithmetic(c, m, n, &sh);
-    int64_t memory = mul_div(traffic(m, n, s), PS_PER_SECOND, c->memory_bytes_per_second);
+    int64_t compute = arithmetic(c, m, n, &sh, s);
+    int64_t memory = ap_cluster_bytes_ps(c, traffic(m, n, s));
     return cost_add(ap_max_i64(compute, memory), c->launch_ps);
 }
 

@@ -58,9 +58,9 @@ static int64_t price_gemm(const ap_kernel *k, const ap_cluster *c)
     int64_t elements = ap_sat_add(ap_sat_mul(touched(g->extent, g->stride_a, g->nloops), ap_sat_mul(g->m, g->k)),
                                   ap_sat_mul(touched(g->extent, g->stride_b, g->nloops), ap_sat_mul(g->k, g->n)));
     elements = ap_sat_add(elements, ap_sat_mul(touched(g->extent, g->stride_c, g->nloops), ap_sat_mul(g->m, g->n)));
-    int64_t peak = c->flops_per_second[g->dtype] ? c->flops_per_second[g->dtype] : c->flops_per_second[AP_F32];
+    int64_t work = ap_cluster_product_ps(c, g->dtype, false, loops > 0 ? flops / loops : 0, flops);
     return ap_max_i64(ap_cost_memory(c, ap_sat_mul(elements, ap_dtype_bytes(g->dtype))),
-                      work_ps(c, flops, (double)peak * c->contract_efficiency));
+                      ap_sat_add(c->launch_ps, work));
 }
 
 static int64_t price_pool(const ap_kernel *k, const ap_cluster *c)
@@ -85,9 +85,9 @@ static int64_t price_conv(const ap_kernel *k, const ap_cluster *c)
     int64_t y = ap_sat_mul(ap_sat_mul(pixels, v->m), turns(v->out, 0, v->nspatial));
     int64_t depth = ap_sat_mul(v->c, taps), w = ap_sat_mul(ap_sat_mul(v->g, v->m), depth);
     int64_t bytes = ap_sat_mul(ap_sat_add(ap_sat_add(x, w), y), ap_dtype_bytes(v->dtype));
-    int64_t peak = c->flops_per_second[v->dtype] ? c->flops_per_second[v->dtype] : c->flops_per_second[AP_F32];
+    int64_t flops = ap_sat_mul(2 * y, depth);
     return ap_max_i64(ap_cost_memory(c, bytes),
-                      work_ps(c, ap_sat_mul(2 * y, depth), (double)peak * c->contract_efficiency));
+                      ap_sat_add(c->launch_ps, ap_cluster_product_ps(c, v->dtype, true, flops, flops)));
 }
 
 /* Every element is read once and compared with the last of a heap of k, a few with more of them. */
