@@ -252,7 +252,10 @@ static void set_problem(ap_offer *o, const choices *c)
     o->problem.table = table;
     o->problem.slot = slot;
     o->problem.in_depth = o->problem.out_depth = depth;
-    o->problem.microbatches = o->microbatches;
+    /* With one microbatch all cuts take the same time; stages that were asked for are made even, as if a second one
+     * followed. */
+    bool even = o->microbatches == 1 && o->in->search->nstages > 1 && !o->in->search->latency;
+    o->problem.microbatches = even ? 2 : o->microbatches;
     o->problem.nstages = o->in->search->nstages;
     o->problem.stage_of = o->in->stage_of;
 }

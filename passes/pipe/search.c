@@ -105,6 +105,12 @@ static const uint32_t *pinned_layers(searcher *s)
 
 /* ---- one number of microbatches ---- */
 
+/* One microbatch meets no other, even where the DP was told that one follows (offer.c). */
+static int64_t predicted(int32_t microbatches, const ap_stages_plan *plan)
+{
+    return microbatches == 1 ? plan->sum : plan->total;
+}
+
 static ap_status try_microbatches(searcher *s, int32_t microbatches, bool fine, int64_t *out_total)
 {
     double start = now();
@@ -120,10 +126,10 @@ static ap_status try_microbatches(searcher *s, int32_t microbatches, bool fine, 
     AP_TRY(ap_stages_solve(s->ctx, &s->arena, &o->problem, &so, &r));
     s->report.stage_seconds += now() - start;
     s->report.trials += !fine;
-    *out_total = r.nplans > 0 ? r.plan[0].total : INT64_MAX;
+    *out_total = r.nplans > 0 ? predicted(microbatches, &r.plan[0]) : INT64_MAX;
     if (r.nplans == 0)
         s->missing = ap_min_i64(s->missing, r.missing);
-    if (fine && r.nplans > 0)
+    if (fine && r.nplans > 0 && o->problem.microbatches == microbatches)
         s->report.bound_ps = s->report.bound_ps ? ap_min_i64(s->report.bound_ps, r.bound) : r.bound;
     for (uint32_t i = 0; i < r.nplans && fine; i++)
         ap_vec_push(&s->arena, &s->candidates, (candidate){o, &r.plan[i]});
@@ -248,7 +254,7 @@ static ap_status build_candidate(searcher *s, const candidate *c, winner *w)
     AP_TRY(simulate(s, p, &r, &ps));
     count_effort(&r, w);
     if (!w->p || ps < w->ps)
-        *w = (winner){p, r, ps, c->plan->total, w->effort, w->last};
+        *w = (winner){p, r, ps, predicted(c->offer->microbatches, c->plan), w->effort, w->last};
     return AP_OK;
 }
 
@@ -289,6 +295,11 @@ static bool is_new(const searcher *s, uint32_t i)
     return true;
 }
 
+static bool is_hopeless(const candidate *c, const winner *w)
+{
+    return w->p && predicted(c->offer->microbatches, c->plan) > w->ps + w->ps / HOPELESS;
+}
+
 static ap_status build_best(searcher *s, winner *w)
 {
     double start = now();
@@ -296,7 +307,7 @@ static ap_status build_best(searcher *s, winner *w)
     ap_status status = AP_OK;
     sort_candidates(s);
     for (uint32_t i = 0; i < s->candidates.len && built < n && w->effort + w->last <= EFFORT; i++) {
-        if (!is_new(s, i) || (w->p && s->candidates.at[i].plan->total > w->ps + w->ps / HOPELESS))
+        if (!is_new(s, i) || is_hopeless(&s->candidates.at[i], w))
             continue;
         status = build_candidate(s, &s->candidates.at[i], w);
         if (status != AP_OK && status != AP_ERR_NO_PLAN)

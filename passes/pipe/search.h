@@ -23,7 +23,8 @@ typedef struct ap_pipe_search_report {
     uint32_t layers, forms, tables; /* distinct layers; tables filled */
     uint32_t trials;                /* numbers of microbatches that were tried */
     int64_t predicted_ps;           /* by the tables, of the plan chosen */
-    int64_t bound_ps;               /* no plan of these layers, views and microbatches is predicted to be shorter */
+    int64_t bound_ps;               /* no plan of these layers, views and microbatches is predicted to be shorter; 0:
+                                     * not known */
     int64_t simulated_ps;           /* of the plan chosen */
     double table_seconds, stage_seconds, build_seconds;
 } ap_pipe_search_report;

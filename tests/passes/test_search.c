@@ -275,6 +275,9 @@ static void test_asked(void **user)
         assert_int_equal(r.nstages, n);
         assert_int_equal(p->microbatches, 2);
     }
+    /* One microbatch takes as long wherever the cut is: it is in the middle. */
+    ap_pipe_result even = search(ctx, m, &opt, (ap_pipe_search_options){.nstages = 2, .microbatches = 1}, &p);
+    assert_int_equal(even.stage[0].nodes, 8);
     const int32_t sizes[] = {2, 2};
     ap_mesh_info mesh = mesh_of(ctx, 2, sizes);
     search(ctx, m, &opt, (ap_pipe_search_options){.mesh = &mesh, .microbatches = 2}, &p);
