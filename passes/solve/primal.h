@@ -15,7 +15,7 @@ typedef struct ap_local {
      * over many rows, and a block that is within the limit, or beyond it, everywhere before and after is not walked. */
     int64_t *over;
     int64_t *shift, *most, *least; /* per block; most and least of its rows, shift included */
-    int64_t cost;                    /* of the allowed entries */
+    int64_t cost;                  /* of the allowed entries */
     uint32_t forbidden;
     __int128 excess; /* sum over rows of what exceeds the right side */
     /* The best choice that fits, over all that were offered. */
