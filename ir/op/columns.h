@@ -44,7 +44,7 @@ void rule_slice(const ap_module *m, ap_node n, ap_rule *out);
 void rule_pad(const ap_module *m, ap_node n, ap_rule *out);
 void rule_concat(const ap_module *m, ap_node n, ap_rule *out);
 void rule_pool(const ap_module *m, ap_node n, ap_rule *out);
-void rule_whole(const ap_module *m, ap_node n, ap_rule *out);
+void rule_reshape(const ap_module *m, ap_node n, ap_rule *out);
 void rule_composite(const ap_module *m, ap_node n, ap_rule *out);
 
 /* A new letter with the extents of factor f; AP_RULE_NONE (whole) when letters run out. */

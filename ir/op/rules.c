@@ -235,7 +235,22 @@ void rule_concat(const ap_module *m, ap_node n, ap_rule *out)
         ap_rule_add_group(m, n, out, node->nin == 32 ? UINT32_MAX : (1u << node->nin) - 1);
 }
 
-void rule_whole(const ap_module *m, ap_node n, ap_rule *out)
+/* Storage is row-major over factors, so a factor that stands on both sides behind as many elements is the same one. */
+void rule_reshape(const ap_module *m, ap_node n, ap_rule *out)
 {
+    const ap_shape_info *x = ap_value_shape(m, ap_node_at(m, n)->in[0]),
+                        *y = ap_value_shape(m, ap_node_at(m, n)->out[0]);
+    int64_t before_x = 1, before_y = 1;
     ap_rule_add_group(m, n, out, 1);
+    for (int f = 0, g = 0; f < x->nfactors && g < y->nfactors && before_x > 0;) {
+        if (before_x == before_y && x->logical[f] == y->logical[g] && x->physical[f] == y->physical[g]) {
+            out->operand[0][f] = out->result[0][g] = ap_rule_add_letter(out, AP_LETTER_PARALLEL, x, f);
+            before_x = before_y = ap_sat_mul(before_x, x->logical[f++]);
+            g++;
+        } else if (before_x <= before_y) {
+            before_x = ap_sat_mul(before_x, x->logical[f++]);
+        } else {
+            before_y = ap_sat_mul(before_y, y->logical[g++]);
+        }
+    }
 }

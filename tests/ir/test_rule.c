@@ -36,6 +36,8 @@ static void test_golden_nodes(void **state)
     expect_rule("%x: f32[2,4], %y: f32[2,4]", "f32[2,2.4]", "  %r = concat %x, %y dim 1 : f32[2,2.4]\n",
                 "ab,ab->a_b PP 3");
     expect_rule("%x: f32[4,6]", "f32[8,3]", "  %r = reshape %x : f32[8,3]\n", "__->__  1");
+    expect_rule("%x: f32[7,6,2,3,2]", "f32[7,12,3,2]", "  %r = reshape %x : f32[7,12,3,2]\n", "a__bc->a_bc PPP 1");
+    expect_rule("%x: f32[4,6,5]", "f32[3,8,5]", "  %r = reshape %x : f32[3,8,5]\n", "__a->__a P 1");
 }
 
 #define ATTENTION(yields)                                                                                              \
@@ -249,6 +251,11 @@ static ap_node gen_reshape(gen *g)
     ap_value in = argument(g, rnd_dtype(g, AP_DOMAIN_ANY), &x);
     ap_dtype t = ap_type_dtype(g->ctx, ap_value_type(g->m, in));
     int64_t dims[2] = {count % 2 ? 1 : 2, count % 2 ? count : count / 2};
+    for (int end = 0; end < 2 && x.rank && rnd(g, 2); end++) { /* the first or the last dimension stays */
+        int64_t extent = ap_shape_dim(&x, end ? x.rank - 1 : 0);
+        dims[end] = extent;
+        dims[1 - end] = extent ? count / extent : 1;
+    }
     return emit(g, AP_OP_RESHAPE, 1, &in, NULL, ap_type_make(g->ctx, t, ap_shape_of_dims(g->ctx, 2, dims), 0));
 }
 
