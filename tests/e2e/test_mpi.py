@@ -125,6 +125,18 @@ def test_same_bits(autopar, tools, encoder, tmp_path, plan):
     assert a.tobytes() == b.tobytes()
 
 
+def test_check(autopar, tools, models, tmp_path):
+    """The data set of a model, compared by rank 0's outputs."""
+    model = models / "genai-tiny-gpt2-5l"
+    data = model / "test_data_set_0"
+    if not data.is_dir():
+        pytest.skip(f"no {data}")
+    out = tmp_path / "out"
+    autopar("compile", model / "model.onnx", "-o", out, "--devices", 2, "--split", "force", "--shapes-from", data)
+    p = autopar("check", out, "--data", data, "--launcher", "mpi", "--json", env=tools[1])
+    assert json.loads(p.stdout)["ok"]
+
+
 def test_trace(autopar, tools, encoder, tmp_path):
     """Rank 0 writes what all ranks did: two microbatches of every instruction, and what was sent."""
     out = compiled(autopar, encoder, tmp_path / "out", "--devices", 2, "--stages", 2, "--microbatches", 2)

@@ -167,8 +167,9 @@ static void chain_make(chain *c, int32_t ranks)
 /* Of a run without fault. */
 static bool chain_right(int32_t ranks, const float *y)
 {
+    const int32_t sum = ranks * (ranks - 1) / 2;
     for (int64_t i = 0; i < (int64_t)CHAIN_MICROBATCHES * CHAIN_LENGTH; i++)
-        if (y[i] != (float)i + (float)(ranks * (ranks - 1) / 2))
+        if (y[i] != (float)i + (float)sum)
             return false;
     return true;
 }

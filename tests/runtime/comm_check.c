@@ -220,7 +220,7 @@ static int exchange_run(aprt_device *d)
         int status = aprt_exchange_run(d, &o->x, src, dst);
         if (status != APRT_OK)
             return status;
-        memcpy(out + ((int64_t)d->rank * ROUNDS + round) * COUNT * 8, dst, (size_t)(COUNT * size));
+        memcpy(out + ((int64_t)d->rank * ROUNDS + round) * COUNT * 8, dst, (size_t)COUNT * (size_t)size);
     }
     return APRT_OK;
 }
@@ -287,8 +287,8 @@ static bool check_exchange(int32_t ranks, const aprt_group *group, const exchang
             if (o->in_place)
                 memcpy(want, src[me], HALF);
             plain_exchange(&o->x, group->size, me, at, (const char *const *)src, want);
-            good = good &&
-                   memcmp(want, got + (list[me] * (int64_t)ROUNDS + round) * COUNT * 8, (size_t)(COUNT * size)) == 0;
+            good = good && memcmp(want, got + (list[me] * (int64_t)ROUNDS + round) * COUNT * 8,
+                                  (size_t)COUNT * (size_t)size) == 0;
         }
     for (int32_t p = 0; p < MAX_RANKS; p++)
         free(src[p]);
