@@ -265,6 +265,15 @@ static void compile_two_devices(void **state)
     each_allocation(argv, 11, runs());
 }
 
+/* With a search on threads, each of which has a context of its own. */
+static void compile_two_stages(void **state)
+{
+    (void)state;
+    const char *argv[] = {"autopar",   "compile", NULL,       "-o", NULL,        "--emit-only", "-q",
+                          "--devices", "2",       "--stages", "2",  "--threads", "2",           NULL};
+    each_allocation(argv, 13, runs());
+}
+
 static void plan_json(void **state)
 {
     (void)state;
@@ -337,11 +346,9 @@ int main(void)
     counters = mmap(NULL, sizeof *counters, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     counters->until = -1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(compile_one_device),
-        cmocka_unit_test(compile_two_devices),
-        cmocka_unit_test(plan_json),
-        cmocka_unit_test(solve_file),
-        cmocka_unit_test(solver),
+        cmocka_unit_test(compile_one_device), cmocka_unit_test(compile_two_devices),
+        cmocka_unit_test(compile_two_stages), cmocka_unit_test(plan_json),
+        cmocka_unit_test(solve_file),         cmocka_unit_test(solver),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
