@@ -13,7 +13,15 @@
 
 #include <string.h>
 
-enum { MIB = 20, UP = 8, STEPS = 14, HALVES = 2 };
+enum {
+    MIB = 20,
+    UP = 8,
+    STEPS = 14,
+    HALVES = 2,
+    SMALL = 3000,  /* strategies: the solver may have a look */
+    LOOK = 200000, /* of its work */
+    CLOSE = 1000,  /* not when the gap is a thousandth */
+};
 
 typedef struct pricer {
     ap_planning *p;
@@ -160,6 +168,24 @@ static void mix_best(pricer *x)
     }
 }
 
+/* Small problems: the solver, for a moment. */
+static ap_status look_again(const pricer *x, ap_solution *best)
+{
+    ap_solve_options options = *x->options;
+    ap_solution s;
+    options.work = options.work > 0 ? ap_min_i64(options.work, LOOK) : LOOK;
+    if (x->p->nstrategies > SMALL || best->cost - best->bound <= best->cost / CLOSE)
+        return AP_OK;
+    AP_TRY(ap_solve(x->p->ctx, x->p->arena, &x->p->problem, &options, &s));
+    if (s.result != AP_SOLVED)
+        return AP_OK;
+    s.bound = ap_max_i64(s.bound, best->bound);
+    best->bound = s.bound;
+    if (s.cost < best->cost)
+        *best = s;
+    return AP_OK;
+}
+
 ap_status ap_planning_priced(ap_planning *p, const ap_solve_options *options, int64_t price, ap_solution *out,
                              bool *out_done)
 {
@@ -175,5 +201,5 @@ ap_status ap_planning_priced(ap_planning *p, const ap_solve_options *options, in
     out->result = AP_SOLVED;
     out->bound = ap_min_i64(ap_max_i64(x.bound, 0), out->cost);
     out->proof = "prices";
-    return AP_OK;
+    return look_again(&x, out);
 }
