@@ -165,7 +165,7 @@ ap_status ap_local_written(const ap_local *p, ap_arena *arena, ap_written_list *
                     add_operand(&m, r, out);
         }
         if (m.bad)
-            return ap_fail(p->ctx, AP_ERR_BUG, in->loc, "what this writes to an output is no box");
+            return ap_error(p->ctx, in->loc, "what this writes to an output is no box");
     }
     return AP_OK;
 }

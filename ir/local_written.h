@@ -19,7 +19,7 @@ typedef struct ap_written {
 typedef AP_VEC(ap_written) ap_written_list;
 
 /* Every element that some call writes is in a box, and no box has others; equal boxes are listed once. Slots are left
- * out. In `arena`. AP_ERR_BUG for what no box describes. */
+ * out. In `arena`. AP_ERR_MODEL for what no box describes. */
 ap_status ap_local_written(const ap_local *p, ap_arena *arena, ap_written_list *out);
 
 #endif

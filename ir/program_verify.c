@@ -23,7 +23,7 @@ static void complain(verifier *v, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    ap_fail(v->p->ctx, AP_ERR_BUG, 0, "program @%s: %s", ap_name_str(v->p->ctx, v->p->name), text);
+    ap_error(v->p->ctx, 0, "program @%s: %s", ap_name_str(v->p->ctx, v->p->name), text);
     v->bad = true;
 }
 
@@ -331,8 +331,12 @@ static void check_output(verifier *v, uint32_t s, uint32_t port)
     int64_t count = 1, there = 0, twice = 0;
     for (int d = 0; d < of->rank; d++)
         count = ap_sat_mul(count, of->dim[d]);
-    if (of->slot || count > MAX_WORDS || ap_local_written(l, &v->p->ctx->scratch, &written) != AP_OK)
+    if (of->slot || count > MAX_WORDS)
         return;
+    if (ap_local_written(l, &v->p->ctx->scratch, &written) != AP_OK) {
+        v->bad = true;
+        return;
+    }
     int64_t words = count / 64 + 1;
     uint64_t *bits = AP_NEW_ARRAY(&v->p->ctx->scratch, uint64_t, 2 * words), *all = bits + words;
     for (int32_t r = 0; r < l->nranks; r++) {
@@ -404,7 +408,7 @@ ap_status ap_program_verify(ap_program *p)
     if (p->lists.len != p->stages.len)
         complain(&v, "%" PRIu32 " lists for %" PRIu32 " stages", p->lists.len, p->stages.len);
     if (v.bad)
-        return AP_ERR_BUG;
+        return AP_ERR_MODEL;
     ap_wiring w = ap_program_wiring(p, &p->ctx->scratch);
     return ap_lists_check(&w, p->lists.at);
 }
