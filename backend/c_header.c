@@ -66,7 +66,7 @@ static const char functions[] =
     "\n"
     "/* One pointer per input and output, to whole tensors, row-major, little-endian, that do not overlap. After "
     "status 1 the\n"
-    " * outputs are undefined and the instance may be used again. */\n"
+    " * outputs are undefined and the instance may be used again; after any other failure it can only be closed. */\n"
     "int @_run(@_instance *instance, const void *const inputs[], void *const outputs[]);\n"
     "\n"
     "void @_close(@_instance *instance); /* NULL is ignored */\n"

@@ -515,7 +515,10 @@ typedef struct aprt_options {
     const char *weights; /* path of the weights; NULL: weights.safetensors beside the running program */
 } aprt_options;
 
-/* *out is set on failure too (unless memory is out), to an instance that only tells the error and must be closed. */
+/* *out is set on failure too (unless memory is out), to an instance that only tells the error and must be closed.
+ *
+ * Environment: AUTOPAR_WATCHDOG=SECONDS (60) ends a run in which nobody has moved for so long; AUTOPAR_COMM=local keeps
+ * all devices in this process, whoever started it; AUTOPAR_RT_PLUGIN=FILE is the plugin for MPI. */
 int aprt_open(const aprt_program *program, const aprt_options *options, aprt_instance **out);
 /* One pointer per input and output, each to the whole tensor of aprt_port, not overlapping. Returns when all devices
  * are done. After APRT_ERR_DATA (an index out of range) outputs are undefined and the instance may be used again; after
