@@ -300,12 +300,25 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* On another machine's host one stage is only a default: of large models the search plans that much sooner, as it
+ * prices memory where the solver would prove what is best. */
+static bool is_large(const ap_job *job)
+{
+    enum { LARGE = 500 }; /* nodes */
+    const ap_options *o = job->opt;
+    return !o->stages && !o->split && !o->dump_problem && !job->request.mesh_given &&
+           strcmp(job->request.plan.cluster.name, "local") != 0 &&
+           ap_block_at(job->m, job->m->funcs.at[0].body)->nodes.len > LARGE;
+}
+
 static ap_status make_plan(ap_job *job)
 {
     const ap_plan_request *r = &job->request;
     const uint32_t *pinned;
     double start = now();
     AP_TRY(ap_pipe_pins_find(&job->ctx->arena, job->m, &r->pins, r->plan.pin_file, &pinned));
+    if (is_large(job))
+        job->request.nstages = 0;
     bool one = r->nstages == 1 || (r->nstages == 0 && !pinned && ap_cluster_devices(&r->plan.cluster) == 1);
     AP_TRY(one ? plan_one(job, pinned) : search(job, pinned));
     job->result.total.planning_seconds = now() - start;

@@ -106,13 +106,14 @@ static ap_status read_count(ap_ctx *ctx, const char *option, const char *text, i
     return ap_option_int(ctx, option, text, 1, most, out);
 }
 
-/* Without --stages: the devices of this machine are one stage, and so are those of a mesh that is given or that is to
- * be split by force; other machines, and whoever asks for what only stages have, get as many stages as are best. */
+/* Without --stages: the devices of one host are one stage, for every operator can be split over its links, and so are
+ * those of a mesh that is given or that is to be split by force; several hosts, and whoever asks for what only stages
+ * have, get as many stages as are best. */
 static bool is_one_stage(const ap_options *opt, const ap_plan_request *r)
 {
     bool mesh = opt->mesh && strcmp(opt->mesh, "auto") != 0;
     bool asked = opt->microbatches || opt->objective || r->pins.nnodes;
-    return mesh || opt->split || (strcmp(r->plan.cluster.name, "local") == 0 && !asked);
+    return mesh || opt->split || (r->plan.cluster.hosts == 1 && r->plan.cluster.ngroups == 0 && !asked);
 }
 
 static ap_status read_stages(ap_ctx *ctx, const ap_options *opt, ap_plan_request *r)
