@@ -11,6 +11,7 @@ ap_status ap_cmd_check(ap_ctx *ctx, const ap_options *opt);
 ap_status ap_cmd_dump(ap_ctx *ctx, const ap_options *opt);
 ap_status ap_cmd_simulate(ap_ctx *ctx, const ap_options *opt);
 ap_status ap_cmd_solve(ap_ctx *ctx, const ap_options *opt);
+ap_status ap_cmd_profile(ap_ctx *ctx, const ap_options *opt);
 ap_status ap_cmd_info(ap_ctx *ctx, const ap_options *opt);
 ap_status ap_cmd_ops(ap_ctx *ctx, const ap_options *opt);
 ap_status ap_cmd_help(ap_ctx *ctx, const ap_options *opt);

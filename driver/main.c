@@ -26,10 +26,10 @@ static void print_version(void)
 static ap_status run(ap_ctx *ctx, int argc, char **argv)
 {
     static ap_status (*const commands[AP_CMD_COUNT])(ap_ctx *, const ap_options *) = {
-        [AP_CMD_COMPILE] = ap_cmd_compile,   [AP_CMD_PLAN] = ap_cmd_plan,   [AP_CMD_RUN] = ap_cmd_run,
-        [AP_CMD_CHECK] = ap_cmd_check,       [AP_CMD_DUMP] = ap_cmd_dump,   [AP_CMD_INFO] = ap_cmd_info,
-        [AP_CMD_OPS] = ap_cmd_ops,           [AP_CMD_SOLVE] = ap_cmd_solve, [AP_CMD_HELP] = ap_cmd_help,
-        [AP_CMD_SIMULATE] = ap_cmd_simulate,
+        [AP_CMD_COMPILE] = ap_cmd_compile,   [AP_CMD_PLAN] = ap_cmd_plan,       [AP_CMD_RUN] = ap_cmd_run,
+        [AP_CMD_CHECK] = ap_cmd_check,       [AP_CMD_DUMP] = ap_cmd_dump,       [AP_CMD_INFO] = ap_cmd_info,
+        [AP_CMD_OPS] = ap_cmd_ops,           [AP_CMD_SOLVE] = ap_cmd_solve,     [AP_CMD_HELP] = ap_cmd_help,
+        [AP_CMD_SIMULATE] = ap_cmd_simulate, [AP_CMD_PROFILE] = ap_cmd_profile,
     };
     ap_options opt;
     AP_TRY(ap_options_parse(ctx, argc, argv, &opt));

@@ -12,6 +12,7 @@ typedef enum ap_command {
     AP_CMD_DUMP,
     AP_CMD_SIMULATE,
     AP_CMD_SOLVE,
+    AP_CMD_PROFILE,
     AP_CMD_INFO,
     AP_CMD_OPS,
     AP_CMD_HELP,
@@ -36,7 +37,7 @@ typedef struct ap_options {
     const char *format, *state, *stage, *tables;
     ap_option_list input;
     const char *output_dir, *repeat, *trace, *launcher, *hosts;
-    bool emit_only, force, json, quiet, profile, check_passes, help, version;
+    bool emit_only, force, json, quick, quiet, profile, check_passes, help, version;
     int verbose;
 } ap_options;
 
