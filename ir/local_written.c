@@ -6,6 +6,7 @@
 #include <string.h>
 
 typedef struct maker {
+    const ap_local *p;
     ap_arena *arena;
     const ap_instr *in;
     const ap_kernel *k;
@@ -48,13 +49,43 @@ static void add_loops(maker *m, uint32_t operand, int n)
         add_dim(m, m->k->nest.extent[l], m->k->operand[operand].stride[l], m->k->nest.turns[l]);
 }
 
+/* Over all ranks and microbatches. */
+static int64_t least_of(const ap_local *p, const ap_affine *a)
+{
+    int64_t x = a->base;
+    for (int i = 0; i < p->naxes; i++)
+        x += ap_min_i64(0, a->step[i] * (p->axis_size[i] - 1));
+    return x;
+}
+
+/* Rows of an update: those before the limit, counted from the rank's first one. Behind it lies padding. */
+static void add_rows(maker *m, const ap_sop *s)
+{
+    const ap_int *first = &m->in->ints[s->imm.i];
+    ap_affine left = {.base = s->limit - first->value.base};
+    bool moves = false;
+    for (int a = 0; a < AP_MAX_AXES; a++) {
+        left.step[a] = -first->value.step[a];
+        moves = moves || left.step[a] != 0;
+    }
+    m->bad = m->bad || !ap_int_is_plain(first);
+    if (!moves) {
+        add_dim(m, ap_min_i64(s->extent, ap_max_i64(left.base, 0)), s->stride, 0);
+        return;
+    }
+    bool counted = m->box.ndims < AP_MAX_LOOPS && s->stride != 0;
+    if (counted && least_of(m->p, &left) < s->extent)
+        add_count(m, &left);
+    add_dim(m, s->extent, s->stride, 0);
+}
+
 /* What the operation of a nest writes. */
 static void nest_box(maker *m, uint32_t operand, const ap_sop *s)
 {
     const ap_nest *n = &m->k->nest;
     add_loops(m, operand, n->nouter + (n->inner[s->section] ? n->ninner : 0));
     if (s->kind == AP_SOP_UPDATE && s->imm.i >= 0)
-        add_dim(m, s->extent, s->stride, 0);
+        add_rows(m, s);
 }
 
 static void gemm_box(maker *m)
@@ -154,7 +185,7 @@ ap_status ap_local_written(const ap_local *p, ap_arena *arena, ap_written_list *
     *out = (ap_written_list){0};
     for (uint32_t i = 0; i < p->instrs.len; i++) {
         const ap_instr *in = &p->instrs.at[i];
-        maker m = {.arena = arena, .in = in};
+        maker m = {.p = p, .arena = arena, .in = in};
         if (in->kind == AP_INSTR_EXCHANGE) {
             m.bad = in->ref[1].space == AP_SPACE_OUTPUT && !p->outputs.at[in->ref[1].index].slot;
         } else {
