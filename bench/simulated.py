@@ -199,7 +199,10 @@ def compile_pairs(o, work):
     for model, make in cases(o.models, work).items():
         if not fnmatch.fnmatch(model, o.only):
             continue
-        for plan in PLANS:
+        batch = next(iter(make()[2].values())).shape[0]
+        for plan, (_, chosen) in PLANS.items():
+            if "--microbatches" in chosen and int(chosen[-1]) > batch:
+                continue
             print(f"{model}: {plan}", file=sys.stderr, flush=True)
             try:
                 pairs.append(Pair(o, model, plan, make(), work, len(pairs) + len(left_out)))
