@@ -10,6 +10,7 @@
 #include "passes/pipe/lower.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -52,14 +53,21 @@ static void show_progress(void *user, const char *what, int done, int of)
     fflush(stderr);
 }
 
+/* Before a minute is spent on it. */
 static ap_status check_output(ap_ctx *ctx, const char *path)
 {
-    size_t n = path ? strlen(path) : 0;
-    if (!path || strchr(path, '/') || (n > 5 && strcmp(path + n - 5, ".yaml") == 0) ||
-        (n > 4 && strcmp(path + n - 4, ".yml") == 0))
+    if (!path)
         return AP_OK;
-    return ap_fail(ctx, AP_ERR_USAGE, 0, "-o: --cluster takes '%s' for the name of a machine; call it '%s.yaml'", path,
-                   path);
+    size_t n = strlen(path);
+    const char *slash = strrchr(path, '/');
+    bool yaml = (n > 5 && strcmp(path + n - 5, ".yaml") == 0) || (n > 4 && strcmp(path + n - 4, ".yml") == 0);
+    if (!slash && !yaml)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "-o: --cluster takes '%s' for the name of a machine; call it '%s.yaml'",
+                       path, path);
+    const char *folder = slash ? ap_arena_strndup(&ctx->arena, path, (size_t)(slash - path) + 1) : ".";
+    if (access(folder, W_OK) != 0)
+        return ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot be written: %s", path, strerror(errno));
+    return AP_OK;
 }
 
 /* ---- results ---- */
