@@ -288,32 +288,6 @@ static void unify_node(ap_refine *r, ap_node id)
 
 /* ---- second round: requests for cuts ---- */
 
-/* Shortest runs of equal product, from the left: [B,S,H] and [B*S,h,d] are the runs B S ~ BS and H ~ h d. */
-static bool try_reshape(ap_refine *r, const ap_node_info *n)
-{
-    ap_value x = n->in[0], y = n->out[0];
-    int rx = ap_value_shape(r->m, x)->rank, ry = ap_value_shape(r->m, y)->rank;
-    int i = 0, j = 0;
-    while (i < rx || j < ry) {
-        ap_atom_seq a = {0}, b = {0};
-        int64_t pa = 1, pb = 1;
-        do {
-            if (j >= ry || (i < rx && pa <= pb)) {
-                if (i >= rx)
-                    return false;
-                pa = ap_sat_mul(pa, dim_extent(r, x, i));
-                append(&a, dim_seq(r, x, i++));
-            } else {
-                pb = ap_sat_mul(pb, dim_extent(r, y, j));
-                append(&b, dim_seq(r, y, j++));
-            }
-        } while (pa != pb);
-        if (pa < 1 || !ap_atoms_unify(&r->atoms, &a, &b))
-            return false;
-    }
-    return true;
-}
-
 static bool try_slice(ap_refine *r, const ap_node_info *n)
 {
     int rank = ap_value_shape(r->m, n->in[0])->rank;
@@ -386,11 +360,84 @@ static bool within_limits(const ap_refine *r, uint32_t mark)
     return true;
 }
 
+/* A run of dimensions on both sides, as short as equal products allow. */
+typedef struct run {
+    int x, y; /* its first dimensions */
+    ap_atom_seq a, b;
+} run;
+
+/* The next run from dimensions *i and *j on; false when there is none. */
+static bool next_run(ap_refine *r, const ap_node_info *n, int *i, int *j, run *out)
+{
+    ap_value x = n->in[0], y = n->out[0];
+    int rx = ap_value_shape(r->m, x)->rank, ry = ap_value_shape(r->m, y)->rank;
+    int64_t pa = 1, pb = 1;
+    *out = (run){.x = *i, .y = *j};
+    do {
+        if (*j >= ry || (*i < rx && pa <= pb)) {
+            if (*i >= rx)
+                return false;
+            pa = ap_sat_mul(pa, dim_extent(r, x, *i));
+            append(&out->a, dim_seq(r, x, (*i)++));
+        } else {
+            pb = ap_sat_mul(pb, dim_extent(r, y, *j));
+            append(&out->b, dim_seq(r, y, (*j)++));
+        }
+    } while (pa != pb);
+    return pa >= 1;
+}
+
+static bool more_runs(const ap_refine *r, const ap_node_info *n, int i, int j)
+{
+    return i < ap_value_shape(r->m, n->in[0])->rank || j < ap_value_shape(r->m, n->out[0])->rank;
+}
+
+/* Shortest runs of equal product, from the left: [B,S,H] and [B*S,h,d] are the runs B S ~ BS and H ~ h d. */
+static bool try_reshape(ap_refine *r, const ap_node_info *n)
+{
+    int i = 0, j = 0;
+    run at;
+    while (more_runs(r, n, i, j))
+        if (!next_run(r, n, &i, &j, &at) || !ap_atoms_unify(&r->atoms, &at.a, &at.b))
+            return false;
+    return true;
+}
+
+/* [64,1024] and [32,2048], where 2048 must stay whole: 64 is cut into 32.2, and the 32 are the same on both sides. */
+static bool share_major(ap_refine *r, const ap_node_info *n, const run *at)
+{
+    int64_t dx = dim_extent(r, n->in[0], at->x), dy = dim_extent(r, n->out[0], at->y);
+    bool x_larger = dx > dy;
+    int64_t large = x_larger ? dx : dy, small = x_larger ? dy : dx;
+    ap_atom_seq from = x_larger ? dim_seq(r, n->in[0], at->x) : dim_seq(r, n->out[0], at->y), major, minor;
+    ap_atom_seq to = x_larger ? dim_seq(r, n->out[0], at->y) : dim_seq(r, n->in[0], at->x);
+    return small > 1 && large % small == 0 && ap_atoms_cut_at(&r->atoms, &from, large / small, &major, &minor) &&
+           ap_atoms_unify(&r->atoms, &major, &to);
+}
+
+/* A reshape that becomes no view still has runs that do, and others that begin alike. */
+static void share_reshape(ap_refine *r, const ap_node_info *n)
+{
+    int i = 0, j = 0;
+    run at;
+    while (more_runs(r, n, i, j) && next_run(r, n, &i, &j, &at)) {
+        for (int whole = 1; whole >= 0; whole--) {
+            uint32_t mark = ap_atoms_mark(&r->atoms);
+            bool ok = whole ? ap_atoms_unify(&r->atoms, &at.a, &at.b) : share_major(r, n, &at);
+            if (ok && within_limits(r, mark))
+                break;
+            ap_atoms_rollback(&r->atoms, mark);
+        }
+    }
+}
+
 /* False when the whole work must start over with `id` whole. */
 static bool request_cuts(ap_refine *r, ap_node id)
 {
     const ap_node_info *n = ap_node_at(r->m, id);
     bool ask = n->op == AP_OP_RESHAPE || n->op == AP_OP_SLICE || n->op == AP_OP_CONCAT;
+    if (ask && r->whole[id] && n->op == AP_OP_RESHAPE)
+        share_reshape(r, n); /* the work started over */
     if (!ask || r->whole[id])
         return true;
     uint32_t mark = ap_atoms_mark(&r->atoms);
@@ -399,7 +446,10 @@ static bool request_cuts(ap_refine *r, ap_node id)
         return true;
     ap_atoms_rollback(&r->atoms, mark);
     r->whole[id] = true;
-    return n->op == AP_OP_RESHAPE;
+    if (n->op != AP_OP_RESHAPE)
+        return false;
+    share_reshape(r, n);
+    return true;
 }
 
 /* ---- the driver ---- */
