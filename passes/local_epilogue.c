@@ -80,14 +80,27 @@ void ap_low_find_followers(ap_low *low)
     }
 }
 
-/* A result of the group in whose place the product can be computed: same type, every factor a loop. */
+/* The last member that reads the product. */
+static uint32_t last_reader(const ap_low *low, const ap_low_group *g, ap_value product)
+{
+    const ap_low_value *v = &low->value[product];
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < v->nuses; i++)
+        for (uint32_t k = 0; k < g->members.len; k++)
+            if (g->members.at[k].item == low->use[v->first_use + i].item && k > last)
+                last = k;
+    return last;
+}
+
+/* A result of the group in whose place the product can be computed: same type, every factor a loop, and not written
+ * before the product has been read. */
 static ap_status find_place(ap_low *low, uint32_t group, ap_value product, const int8_t *loop, ap_low_place *out,
                             bool *out_found)
 {
     const ap_low_group *g = &low->groups.at[group];
     ap_dtype dtype = ap_type_dtype(low->ctx, ap_value_type(low->m, product));
     *out_found = false;
-    for (uint32_t i = 0; i < g->members.len && !*out_found; i++) {
+    for (uint32_t i = last_reader(low, g, product); i < g->members.len && !*out_found; i++) {
         ap_value root = ap_low_result(low, &low->items.at[g->members.at[i].item]);
         int8_t result[AP_MAX_FACTORS];
         ap_low_result_loops(low, &g->members.at[i], result);

@@ -7,12 +7,13 @@
 #include "passes/pass.h"
 
 typedef struct maker {
-    ap_text params, head, body;
+    ap_text params, head, before, body;
     uint64_t *state;
     int next, inputs;
     int64_t size[3]; /* s, h, d of the product's result [b,s,h.d] */
     int64_t batch;
-    char last[16]; /* the value made last, f32[b,s,h.d] */
+    char last[16];  /* the value made last, f32[b,s,h.d] */
+    char early[16]; /* one made before the product, of that type; or "" */
 } maker;
 
 static void made(maker *k)
@@ -25,7 +26,9 @@ static void add_operand(maker *k, char *name, size_t n)
 {
     char type[80];
     const long long b = k->batch, s = k->size[0], h = k->size[1], d = k->size[2];
-    switch (draw(k->state, 6)) {
+    uint32_t which = draw(k->state, 6);
+    bool whole = which == 0;
+    switch (which) {
     case 0:
         snprintf(type, sizeof type, "f32[%lld,%lld,%lld.%lld]", b, s, h, d);
         break;
@@ -46,6 +49,13 @@ static void add_operand(maker *k, char *name, size_t n)
     }
     snprintf(name, n, "%%x%d", k->inputs++);
     ap_text_addf(&k->head, ", %s: %s", name, type);
+    if (draw(k->state, 3) > 0)
+        return;
+    /* computed before the product, in the group that follows it */
+    ap_text_addf(&k->before, "  %%e%s = relu %s : %s\n", name + 1, name, type);
+    snprintf(name, n, "%%ex%d", k->inputs - 1);
+    if (whole)
+        memcpy(k->early, name, sizeof k->early);
 }
 
 static void add_binary(maker *k, const char *type)
@@ -97,6 +107,7 @@ static const char *random_module(ap_ctx *ctx, uint64_t *state)
     char type[80], second[16] = "";
     ap_text_init(&k.params, &ctx->arena);
     ap_text_init(&k.head, &ctx->arena);
+    ap_text_init(&k.before, &ctx->arena);
     ap_text_init(&k.body, &ctx->arena);
     ap_text_init(&all, &ctx->arena);
     for (int i = 0; i < 3; i++)
@@ -129,10 +140,12 @@ static const char *random_module(ap_ctx *ctx, uint64_t *state)
         if (draw(state, 8) == 0)
             memcpy(second, k.last, sizeof second);
     }
+    if (*k.early && draw(state, 2) == 0)
+        memcpy(second, k.early, sizeof second);
     bool two = *second && strcmp(second, k.last) != 0;
-    ap_text_addf(&all, "state normal\n%sfunc @f(%s) -> %s%s%s {\n%s  ret %s%s%s }\n", ap_text_str(&k.params),
-                 ap_text_str(&k.head), type, two ? ", " : "", two ? type : "", ap_text_str(&k.body), k.last,
-                 two ? ", " : "", two ? second : "");
+    ap_text_addf(&all, "state normal\n%sfunc @f(%s) -> %s%s%s {\n%s%s  ret %s%s%s }\n", ap_text_str(&k.params),
+                 ap_text_str(&k.head), type, two ? ", " : "", two ? type : "", ap_text_str(&k.before),
+                 ap_text_str(&k.body), k.last, two ? ", " : "", two ? second : "");
     return ap_text_str(&all);
 }
 
