@@ -13,14 +13,14 @@ export AUTOPAR_DATA
 ./scripts/rules.sh
 cmake --preset debug >/dev/null
 cmake --build --preset debug
-ctest --test-dir build/debug --output-on-failure
+ctest --test-dir build/debug --output-on-failure -j "$(nproc)"
 [ "${1:-all}" = quick ] && exit 0
 
 cmake --preset release >/dev/null
 cmake --build --preset release
 run-clang-tidy -p build/release -quiet -j2 "$PWD/(ir|frontend|passes|backend|runtime|driver)/.*\.c\$" >build/tidy.log 2>&1 ||
     { cat build/tidy.log; exit 1; }
-build/venv/bin/python -m pytest -q -ra -p no:cacheprovider tests
+build/venv/bin/python -m pytest -q -ra -p no:cacheprovider -n "$(nproc)" --dist worksteal tests
 ./scripts/package.sh
 ctest --test-dir build/release --output-on-failure -R '^memory/'
 ./scripts/fuzz.sh

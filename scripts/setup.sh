@@ -31,7 +31,7 @@ if [ -n "$missing" ]; then
 fi
 
 [ "${1:-build}" = tests ] || exit 0
-oracles="numpy==2.2.6 onnx==1.22.0 onnxruntime==1.23.2 pytest==8.4.2"
+oracles="numpy==2.2.6 onnx==1.22.0 onnxruntime==1.23.2 pytest==8.4.2 pytest-xdist==3.8.0"
 stamp=build/venv/.installed
 if [ "$(cat "$stamp" 2>/dev/null)" != "$oracles" ]; then
     mkdir -p build
