@@ -8,16 +8,24 @@ static int64_t round_up(int64_t x, int64_t parts)
     return ap_add_i64(x, more, &sum) ? sum : x;
 }
 
-/* Of the products of some axes (not of time), the largest whose least multiple, of `times` parts each, wastes at most
- * an eighth of `least`; 1 when there is none. */
-static int64_t best_product(const ap_mesh_info *mesh, int64_t logical, int64_t times, int64_t least)
+/* So many equal microbatches of `physical` entries together: does the last have one that is real? */
+static bool fills(int64_t physical, int64_t times, int64_t logical)
+{
+    return physical / times * (times - 1) < logical;
+}
+
+/* Of the products of some axes (not of time), the largest whose least multiple, of `times` parts each, leaves none of
+ * these without an entry of its own, and wastes at most an eighth of `least`, or anything with `force`; 1 when there is
+ * none. */
+static int64_t best_product(const ap_mesh_info *mesh, int64_t logical, int64_t times, int64_t least, bool force)
 {
     int64_t best = 1;
     for (uint32_t axes = 1; axes < 1u << mesh->naxes; axes++) {
         int64_t parts = 1;
         for (int a = mesh->ntime; a < mesh->naxes; a++)
             parts *= axes >> a & 1 ? mesh->axis_size[a] : 1;
-        if (parts > best && round_up(logical, parts * times) - least <= least / 8)
+        int64_t physical = round_up(logical, parts * times);
+        if (parts > best && fills(physical, times, logical) && (force || physical - least <= least / 8))
             best = parts;
     }
     return best;
@@ -30,16 +38,20 @@ int64_t ap_physical_extent(const ap_mesh_info *mesh, int64_t logical, bool force
         return logical;
     if (force)
         return round_up(logical, largest);
-    int64_t best = best_product(mesh, logical, 1, logical);
+    int64_t best = best_product(mesh, logical, 1, logical, false);
     return round_up(logical, best > 1 ? best : largest);
 }
 
 int64_t ap_physical_batch(const ap_mesh_info *mesh, int64_t logical, bool force)
 {
     int64_t times = ap_mesh_microbatches(mesh);
-    if (force)
-        return round_up(logical, ap_mesh_size(mesh));
-    return round_up(logical, times * best_product(mesh, logical, times, round_up(logical, times)));
+    return round_up(logical, times * best_product(mesh, logical, times, round_up(logical, times), force));
+}
+
+int32_t ap_microbatches_filled(int64_t batch, int32_t microbatches)
+{
+    int64_t each = round_up(batch, microbatches) / microbatches;
+    return each > 0 ? (int32_t)(round_up(batch, each) / each) : microbatches;
 }
 
 /* A set of extents: those that a slice takes one element of, or that a concat of equal parts makes; later, those that

@@ -13,8 +13,13 @@
 int64_t ap_physical_extent(const ap_mesh_info *mesh, int64_t logical, bool force);
 
 /* With time, that of the batch: so many equal microbatches, each of as few entries as can be, or a little more (up to
- * 9/8) so that some of the ranks divide them. The last microbatches may be short. */
+ * 9/8) so that some of the ranks divide them; with `force`, so that as many of the ranks divide them as can. The last
+ * microbatch may be short, but is never empty because of that. */
 int64_t ap_physical_batch(const ap_mesh_info *mesh, int64_t logical, bool force);
+
+/* Microbatches are equal, so a batch fills only some numbers of them (8 in 5 are 2 each, and the last has none). The
+ * largest that it does fill, of at most `microbatches`, of which there are at most `batch`. */
+int32_t ap_microbatches_filled(int64_t batch, int32_t microbatches);
 
 /* Sets the physical extents in all types of the module. `batch`: NULL without time, else per value which of its factors
  * are batches (bit f); their physical extent is `batch_extent`, 0: ap_physical_batch. Without `force`, few parts that

@@ -7,10 +7,13 @@
  *   classes    factors that share a letter anywhere have one physical extent; those of the batch's class are marked */
 #include "passes/batch.h"
 
+#include "ir/list.h"
 #include "ir/op.h"
+#include "ir/physical.h"
 #include "passes/cluster.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct finder {
@@ -301,6 +304,25 @@ ap_status ap_batch_find(ap_ctx *ctx, const ap_module *m, const int8_t *argument,
     return f.status;
 }
 
+/* None may be empty: its devices would compute padding. */
+static ap_status check_filled(ap_ctx *ctx, int64_t batch, int32_t microbatches)
+{
+    if (microbatches > batch)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "a batch of %" PRId64 " cannot be cut into %" PRId32 " microbatches",
+                       batch, microbatches);
+    int32_t fewer = ap_microbatches_filled(batch, microbatches);
+    if (fewer == microbatches)
+        return AP_OK;
+    int64_t each = (batch - 1) / microbatches + 1, more = (batch - 1) / (each - 1) + 1; /* each > 1 */
+    char up[48] = "";
+    if (more <= AP_MAX_MICROBATCHES)
+        snprintf(up, sizeof up, " and %" PRId64, more);
+    return ap_fail(ctx, AP_ERR_USAGE, 0,
+                   "a batch of %" PRId64 " cannot be cut into %" PRId32 " microbatches: of %" PRId64 " each, %" PRId32
+                   " of them would be empty; the nearest that work are %" PRId32 "%s",
+                   batch, microbatches, each, microbatches - fewer, fewer, up);
+}
+
 ap_status ap_batch_arguments(ap_ctx *ctx, const ap_module *m, const int8_t *dim, int32_t microbatches,
                              const int8_t **out)
 {
@@ -324,8 +346,5 @@ ap_status ap_batch_arguments(ap_ctx *ctx, const ap_module *m, const int8_t *dim,
     *out = factor;
     if (extent < 0 && microbatches > 1)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "no input has a batch to be cut into microbatches");
-    if (extent >= 0 && microbatches > extent)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "a batch of %" PRId64 " cannot be cut into %" PRId32 " microbatches",
-                       extent, microbatches);
-    return AP_OK;
+    return extent < 0 ? AP_OK : check_filled(ctx, extent, microbatches);
 }

@@ -5,6 +5,7 @@
  *
  * The best few plans of the DP are then solved exactly and simulated. */
 #include "passes/pipe/search.h"
+#include "ir/physical.h"
 
 #include "ir/base/text.h"
 #include "passes/pipe/offer.h"
@@ -136,10 +137,16 @@ static ap_status try_microbatches(searcher *s, int32_t microbatches, bool fine, 
     return AP_OK;
 }
 
+/* That power of two, or less where some would be empty. */
+static int32_t microbatches_of(const searcher *s, int power)
+{
+    return power == 0 ? 1 : ap_microbatches_filled(s->batch.extent, (int32_t)1 << power);
+}
+
 static ap_status try_coarse(searcher *s, int power)
 {
     if (s->coarse[power] == 0)
-        AP_TRY(try_microbatches(s, (int32_t)1 << power, false, &s->coarse[power]));
+        AP_TRY(try_microbatches(s, microbatches_of(s, power), false, &s->coarse[power]));
     return AP_OK;
 }
 
@@ -180,7 +187,7 @@ static ap_status find_microbatches(searcher *s, int32_t *out)
         AP_TRY(walk(s, start, -1, 0, &best));
     AP_TRY(try_coarse(s, 0)); /* stages of their own may not be worth it at all */
     best = s->coarse[0] <= s->coarse[best] ? 0 : best;
-    *out = (int32_t)1 << best;
+    *out = microbatches_of(s, best);
     return AP_OK;
 }
 

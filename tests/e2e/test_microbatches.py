@@ -10,8 +10,8 @@ from onnx import numpy_helper
 from make_model import encoder_layer, mlp, random_inputs
 from test_conv import compare, convolutions
 
-# batch, microbatches: alike, a short last one, an empty last one
-PARTS = [(4, 2), (4, 4), (5, 2), (7, 3), (5, 4)]
+# batch, microbatches: alike, a short last one, a long way short
+PARTS = [(4, 2), (4, 4), (5, 2), (7, 3), (10, 4)]
 DEVICES = [["--devices", 1], ["--devices", 2], ["--devices", 2, "--split", "force"],
            ["--devices", 4, "--mesh", "2x2", "--split", "force"]]
 DEVICE_IDS = ["1", "2", "2-forced", "2x2-forced"]
@@ -106,3 +106,35 @@ def test_what_mixes_the_batch_is_named(autopar, tmp_path):
     assert 'node "mean_image" (ReduceMean): no microbatches: ' in p.stderr
     p = autopar("plan", tmp_path / "m.onnx", "--devices", 2, "--microbatches", 5, code=2)
     assert "a batch of 4 cannot be cut into 5 microbatches" in p.stderr
+
+
+@pytest.mark.parametrize("batch, n, empty, nearest", [(1000, 999, 499, "500 and 1000"), (8, 5, 1, "4 and 8"), (5, 4, 1, "3 and 5"),
+                                                      (100, 64, 14, "50 and 100")])
+def test_empty_microbatches_are_refused(autopar, tmp_path, batch, n, empty, nearest):
+    from onnx import helper
+
+    from make_model import model, value
+
+    onnx.save(model([helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Tanh", ["h"], ["y"])],
+                    [value("x", [batch, 6])], [value("y", None)]), tmp_path / "m.onnx")
+    for more in ([], ["--stages", 2], ["--stages", "auto"]):
+        p = autopar("plan", tmp_path / "m.onnx", "--devices", 2, "--microbatches", n, *more, code=2)
+        assert f"a batch of {batch} cannot be cut into {n} microbatches" in p.stderr
+        assert f"{empty} of them would be empty; the nearest that work are {nearest}" in p.stderr
+    autopar("plan", tmp_path / "m.onnx", "--devices", 2, "--stages", 2, "--microbatches", nearest.split()[0])
+
+
+@pytest.mark.parametrize("batch", [3, 5, 9, 11, 23])
+def test_the_planner_leaves_no_microbatch_empty(autopar, tmp_path, batch):
+    import json
+
+    from onnx import helper, numpy_helper
+
+    from make_model import model, value
+
+    w = [numpy_helper.from_array(np.ones((512, 512), np.float32), f"w{i}") for i in range(4)]
+    nodes = [helper.make_node("MatMul", [f"h{i}" if i else "x", f"w{i}"], [f"h{i + 1}"]) for i in range(4)]
+    onnx.save(model(nodes, [value("x", [batch, 2048, 512])], [value("h4", None)], w), tmp_path / "m.onnx")
+    p = autopar("plan", tmp_path / "m.onnx", "--devices", 4, "--stages", 4, "--microbatches", "auto", "--json")
+    n = json.loads(p.stdout)["microbatches"]
+    assert n > 1 and (n - 1) * -(-batch // n) < batch

@@ -163,9 +163,10 @@ static void extents_by_hand(void **unused)
         int32_t microbatches, size[2];
         int64_t logical, physical, forced;
     } cases[] = {
-        {2, {2, 1}, 5, 6, 8},    {2, {2, 1}, 8, 8, 8},    {4, {2, 2}, 16, 16, 16}, {4, {2, 2}, 64, 64, 64},
-        {2, {2, 2}, 30, 32, 32}, {2, {8, 1}, 6, 6, 16},   {1, {2, 1}, 5, 5, 6},    {4, {1, 1}, 5, 8, 8},
-        {3, {4, 1}, 8, 9, 12},   {2, {2, 4}, 36, 40, 48}, {2, {2, 4}, 20, 20, 32}, {2, {3, 2}, 12, 12, 12},
+        {2, {2, 1}, 5, 6, 8},        {2, {2, 1}, 8, 8, 8},    {4, {2, 2}, 16, 16, 16}, {4, {2, 2}, 64, 64, 64},
+        {2, {2, 2}, 30, 32, 32},     {2, {8, 1}, 6, 6, 6},    {1, {2, 1}, 5, 5, 6},    {4, {1, 1}, 5, 8, 8},
+        {3, {4, 1}, 8, 9, 9},        {2, {2, 4}, 36, 40, 48}, {2, {2, 4}, 20, 20, 32}, {2, {3, 2}, 12, 12, 12},
+        {13, {9, 1}, 100, 104, 104},
     };
     ap_ctx *ctx = ap_ctx_create();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -175,6 +176,30 @@ static void extents_by_hand(void **unused)
         assert_int_equal(ap_physical_extent(&mesh, 7, true),
                          (7 + ap_mesh_ranks(&mesh) - 1) / ap_mesh_ranks(&mesh) * ap_mesh_ranks(&mesh));
     }
+    ap_ctx_release(ctx);
+}
+
+/* All batches and meshes in a range: who has an entry of the last microbatch, counted. */
+static void none_is_empty(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    for (int32_t batch = 1; batch <= 70; batch++)
+        for (int32_t n = 1; n <= batch; n++) {
+            int32_t each = 1, full;
+            while (each * n < batch)
+                each++;
+            for (full = 0; full * each < batch; full++)
+                continue;
+            assert_int_equal(ap_microbatches_filled(batch, n), full);
+            for (int32_t ranks = 1; ranks <= 9 && full == n; ranks++) {
+                ap_mesh_info mesh = timed(ctx, n, 2, (int32_t[]){ranks, 2});
+                for (int force = 0; force < 2; force++) {
+                    int64_t rows = ap_physical_batch(&mesh, batch, force) / n;
+                    assert_true(rows * n >= batch && rows * (n - 1) < batch);
+                }
+            }
+        }
     ap_ctx_release(ctx);
 }
 
@@ -495,9 +520,10 @@ static void random_choices_agree(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batch_is_followed),          cmocka_unit_test(mixing_is_refused),
-        cmocka_unit_test(dimensions_to_factors),      cmocka_unit_test(extents_by_hand),
-        cmocka_unit_test(planned_microbatches_agree), cmocka_unit_test(random_choices_agree),
+        cmocka_unit_test(batch_is_followed),     cmocka_unit_test(mixing_is_refused),
+        cmocka_unit_test(dimensions_to_factors), cmocka_unit_test(extents_by_hand),
+        cmocka_unit_test(none_is_empty),         cmocka_unit_test(planned_microbatches_agree),
+        cmocka_unit_test(random_choices_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
