@@ -111,12 +111,7 @@ def test_what_mixes_the_batch_is_named(autopar, tmp_path):
 @pytest.mark.parametrize("batch, n, empty, nearest", [(1000, 999, 499, "500 and 1000"), (8, 5, 1, "4 and 8"), (5, 4, 1, "3 and 5"),
                                                       (100, 64, 14, "50 and 100")])
 def test_empty_microbatches_are_refused(autopar, tmp_path, batch, n, empty, nearest):
-    from onnx import helper
-
-    from make_model import model, value
-
-    onnx.save(model([helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Tanh", ["h"], ["y"])],
-                    [value("x", [batch, 6])], [value("y", None)]), tmp_path / "m.onnx")
+    onnx.save(mlp(batch), tmp_path / "m.onnx")
     for more in ([], ["--stages", 2], ["--stages", "auto"]):
         p = autopar("plan", tmp_path / "m.onnx", "--devices", 2, "--microbatches", n, *more, code=2)
         assert f"a batch of {batch} cannot be cut into {n} microbatches" in p.stderr
