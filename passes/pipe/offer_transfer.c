@@ -119,8 +119,10 @@ static int64_t price(ap_offer *o, uint32_t b, const ap_offer_view *from, uint32_
 {
     ap_ctx *ctx = o->in->m->ctx;
     int32_t at = place(o, from, to, near);
-    if (at < 0 || largest_at(o, b) == AP_NONE)
+    if (at < 0)
         return AP_STAGES_NONE;
+    if (largest_at(o, b) == AP_NONE)
+        return 0; /* nothing crosses */
     const ap_label *a = &from->label[(size_t)b * AP_LABELS_MAX + out];
     const ap_label *z = &to->label[(size_t)b * AP_LABELS_MAX + in];
     ap_pipe_view va = from->view, vz = to->view;

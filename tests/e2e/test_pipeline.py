@@ -69,6 +69,21 @@ def test_encoder_on_meshes(autopar, tmp_path, case):
         assert all(s["peak_bytes"] >= s["parameter_bytes"] + s["slot_bytes"] > 0 for s in plan["stages"])
 
 
+def unconnected(outputs):
+    """So many functions of x that know nothing of each other."""
+    nodes = [helper.make_node(["Relu", "Tanh", "Sigmoid", "Abs"][i % 4], ["x"], [f"y{i}"], f"n{i}") for i in range(outputs)]
+    f = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 16])
+    return helper.make_model(helper.make_graph(nodes, "unconnected", [f("x")], [f(f"y{i}") for i in range(outputs)]),
+                             opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("stages,devices,microbatches", [(2, 2, 1), (3, 3, 2), (4, 4, 1), (2, 3, "auto")])
+def test_nothing_crosses(autopar, tmp_path, case, stages, devices, microbatches):
+    plan = run_and_compare(autopar, tmp_path, case(unconnected(4)), "--stages", stages, "--devices", devices,
+                           "--microbatches", microbatches)
+    assert len(plan["stages"]) == stages
+
+
 def test_json_tells_all_stages(autopar, case):
     plan = autopar.json("plan", case(tower())[0], "--devices", 4, "--stages", 2, "--microbatches", 4)
     assert {"seconds", "bound", "gap", "planning_seconds", "sharded_flops_fraction", "microbatches", "schedule", "stages"} <= set(plan)

@@ -305,6 +305,30 @@ static void test_asked(void **user)
     ap_ctx_release(ctx);
 }
 
+/* Stages may have nothing to say to each other. */
+static void test_unconnected(void **user)
+{
+    (void)user;
+    static const char *const text = "func @main(%x: f32[8,16]) -> \"a\" f32[8,16], \"b\" f32[8,16], \"c\" f32[8,16] {\n"
+                                    "  %a = relu %x : f32[8,16]\n"
+                                    "  %b = tanh %x : f32[8,16]\n"
+                                    "  %c = sigmoid %x : f32[8,16]\n"
+                                    "  ret %a, %b, %c\n}\n";
+    ap_ctx *ctx = ap_ctx_create();
+    ap_module *m = module_of(ctx, text);
+    m->state = AP_STATE_NORMAL;
+    ap_plan_options opt = options_for(ctx, "dgx-a100-80gb:1x4");
+    ap_pipeline *p;
+    for (uint32_t n = 1; n <= 3; n++)
+        for (int32_t microbatches = 1; microbatches <= 2; microbatches++) {
+            ap_pipe_search_options so = {.nstages = n, .microbatches = microbatches};
+            ap_pipe_result r = search(ctx, m, &opt, so, &p);
+            assert_int_equal(r.nstages, n);
+            assert_int_equal(p->links.len, 0);
+        }
+    ap_ctx_release(ctx);
+}
+
 static void test_no_plan(void **user)
 {
     (void)user;
@@ -325,7 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_asked),   cmocka_unit_test(test_no_plan),     cmocka_unit_test(test_objectives),
         cmocka_unit_test(test_threads), cmocka_unit_test(test_inside_host), cmocka_unit_test(test_all_choices),
-        cmocka_unit_test(test_unlike),
+        cmocka_unit_test(test_unlike),  cmocka_unit_test(test_unconnected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
