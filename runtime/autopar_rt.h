@@ -38,9 +38,9 @@ extern "C" {
 
 typedef enum aprt_status {
     APRT_OK = 0,
-    APRT_ERR_DATA = 1,  /* the data is wrong: an index out of range, a file that does not fit */
+    APRT_ERR_DATA = 1,  /* the data is wrong: an index out of range, an input that does not fit */
     APRT_ERR_USAGE = 2, /* a wrong call or command line */
-    APRT_ERR_ENV = 4,   /* file, memory, threads, library */
+    APRT_ERR_ENV = 4,   /* file (the program's own weights too: corrupt, short), memory, threads, library */
     APRT_ERR_BUG = 70
 } aprt_status;
 

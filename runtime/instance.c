@@ -134,6 +134,8 @@ static int give_up(aprt_instance *in, int status)
 static int load(aprt_instance *in, const aprt_options *options)
 {
     int status = aprt_load_weights(in, options ? options->weights : NULL);
+    if (status != APRT_OK && in->nworkers < in->program->nranks) /* processes may have files of their own */
+        aprt_failure_at(in, in->first_rank, &in->why);
     if (status == APRT_OK)
         status = make_workers(in, &in->why);
     if (status == APRT_OK)

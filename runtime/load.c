@@ -25,8 +25,7 @@ static int allocate(aprt_worker *w, int64_t bytes, const char *what, char **out)
     *out = aligned_alloc(64, size ? size : 64);
     if (*out)
         return APRT_OK;
-    return fail_load(w, APRT_ERR_ENV, "rank %d: no memory for %s of %lld bytes", w->device.rank, what,
-                     (long long)bytes);
+    return fail_load(w, APRT_ERR_ENV, "no memory for %s of %lld bytes", what, (long long)bytes);
 }
 
 int aprt_param_fetch(aprt_device *d, uint32_t index, const void **out)
@@ -52,7 +51,7 @@ static int prepare_slots(aprt_worker *w, aprt_weights *from)
     aprt_device *d = &w->device;
     d->slot = calloc(d->stage->nslots + 1u, sizeof *d->slot);
     if (!d->slot)
-        return fail_load(w, APRT_ERR_ENV, "rank %d: out of memory", d->rank);
+        return fail_load(w, APRT_ERR_ENV, "out of memory");
     d->nslots = d->stage->nslots;
     d->at = d->stage->ninstrs;
     w->weights = from;
@@ -70,13 +69,27 @@ static int make_memory(aprt_worker *w)
     w->input = calloc(s->ninputs + 1u, sizeof *w->input);
     w->output = calloc(s->noutputs + 1u, sizeof *w->output);
     if (!w->input || !w->output)
-        return fail_load(w, APRT_ERR_ENV, "rank %d: out of memory", d->rank);
+        return fail_load(w, APRT_ERR_ENV, "out of memory");
     d->input = w->input;
     d->output = w->output;
     int status = allocate(w, s->arena_bytes, "an arena", &d->arena);
     if (status == APRT_OK)
         status = allocate(w, s->param_bytes, "parameters", &d->param);
     return status == APRT_OK ? allocate(w, s->scratch_bytes, "scratch", &d->scratch) : status;
+}
+
+void aprt_failure_at(const aprt_instance *in, int32_t rank, aprt_failure *why)
+{
+    static const char named[] = "rank ";
+    const aprt_program *p = in->program;
+    const aprt_stage *s = aprt_layout_stage(&in->layout, rank);
+    const aprt_failure text = *why;
+    char stage[96] = "";
+    if (strncmp(text.text, named, sizeof named - 1) == 0)
+        return;
+    if (p->nstages > 1)
+        snprintf(stage, sizeof stage, ", stage %d (\"%.60s\")", (int)(s - p->stage), s->name);
+    snprintf(why->text, sizeof why->text, "rank %d%s: %.*s", rank, stage, (int)sizeof text.text - 128, text.text);
 }
 
 int aprt_load_device(aprt_worker *w)
@@ -99,6 +112,8 @@ int aprt_load_device(aprt_worker *w)
     if (status == APRT_OK && s->prepare)
         status = prepare_slots(w, mine);
     aprt_weights_leave(in->weights, mine);
+    if (status != APRT_OK && status != APRT_ABANDONED)
+        aprt_failure_at(in, d->rank, &w->why);
     return status;
 }
 

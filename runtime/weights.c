@@ -35,23 +35,23 @@ static int check_entry(const aprt_entry *e, int32_t want, int32_t want_rank, con
     int64_t dim[APRT_MAX_RANK] = {0}, bytes;
     int rank = cJSON_IsArray(shape) ? cJSON_GetArraySize(shape) : -1, d = 0;
     if (!cJSON_IsString(dtype) || rank < 0 || rank > APRT_MAX_RANK)
-        return aprt_fail(why, APRT_ERR_DATA, "%s: tensor \"%.100s\" has no dtype or no shape", e->path, e->name);
+        return aprt_fail(why, APRT_ERR_ENV, "%s: tensor \"%.100s\" has no dtype or no shape", e->path, e->name);
     const cJSON *j;
     cJSON_ArrayForEach(j, shape)
     {
         if (!aprt_json_whole(j, &dim[d++]))
-            return aprt_fail(why, APRT_ERR_DATA, "%s: tensor \"%.100s\" has a strange shape", e->path, e->name);
+            return aprt_fail(why, APRT_ERR_ENV, "%s: tensor \"%.100s\" has a strange shape", e->path, e->name);
     }
     if (dtype_of(dtype->valuestring) != want || rank != want_rank ||
         memcmp(dim, want_dim, (size_t)rank * sizeof *dim) != 0) {
         char is[128], should[128];
         aprt_shape_text(dtype_of(dtype->valuestring), rank, dim, is, sizeof is);
         aprt_shape_text(want, want_rank, want_dim, should, sizeof should);
-        return aprt_fail(why, APRT_ERR_DATA, "%s: tensor \"%.100s\" is %s, the program needs %s", e->path, e->name, is,
+        return aprt_fail(why, APRT_ERR_ENV, "%s: tensor \"%.100s\" is %s, the program needs %s", e->path, e->name, is,
                          should);
     }
     if (!aprt_tensor_bytes(want, rank, dim, &bytes) || bytes != e->size)
-        return aprt_fail(why, APRT_ERR_DATA, "%s: tensor \"%.100s\" has %lld bytes, not those of its shape", e->path,
+        return aprt_fail(why, APRT_ERR_ENV, "%s: tensor \"%.100s\" has %lld bytes, not those of its shape", e->path,
                          e->name, (long long)e->size);
     return APRT_OK;
 }
@@ -163,7 +163,7 @@ static int find_whole(const aprt_weights *w, const aprt_param *p, const int64_t 
     out->offset = box_start(p, coordinate);
     memcpy(out->stride, p->stride, sizeof out->stride);
     if (!out->entry)
-        return aprt_fail(why, APRT_ERR_DATA, "%s: tensor \"%.100s\" is missing", aprt_weights_path(w), p->port.name);
+        return aprt_fail(why, APRT_ERR_ENV, "%s: tensor \"%.100s\" is missing", aprt_weights_path(w), p->port.name);
     return check_entry(out->entry, p->port.dtype, p->port.rank, p->port.dim, why);
 }
 
@@ -185,7 +185,7 @@ static int find_slice(const aprt_weights *w, const aprt_param *p, uint32_t index
     }
     int status = out->entry
                      ? check_entry(out->entry, p->port.dtype, 1, &count, why)
-                     : aprt_fail(why, APRT_ERR_DATA, "%s: tensor \"%.100s\" is missing", aprt_weights_path(w), name);
+                     : aprt_fail(why, APRT_ERR_ENV, "%s: tensor \"%.100s\" is missing", aprt_weights_path(w), name);
     free(name);
     return status;
 }

@@ -107,10 +107,10 @@ static int read_entry(const mapping *m, int64_t data, const cJSON *json, aprt_en
     if (!cJSON_IsObject(json) || !cJSON_IsArray(offsets) || cJSON_GetArraySize(offsets) != 2 ||
         !aprt_json_whole(cJSON_GetArrayItem(offsets, 0), &begin) ||
         !aprt_json_whole(cJSON_GetArrayItem(offsets, 1), &end))
-        return aprt_fail(why, APRT_ERR_DATA, "%s: tensor \"%.100s\": data_offsets are not two whole numbers", m->path,
+        return aprt_fail(why, APRT_ERR_ENV, "%s: tensor \"%.100s\": data_offsets are not two whole numbers", m->path,
                          json->string);
     if (begin > end || end > size)
-        return aprt_fail(why, APRT_ERR_DATA, "%s: tensor \"%.100s\": bytes %lld to %lld are outside the %lld of data",
+        return aprt_fail(why, APRT_ERR_ENV, "%s: tensor \"%.100s\": bytes %lld to %lld are outside the %lld of data",
                          m->path, json->string, (long long)begin, (long long)end, (long long)size);
     *out = (aprt_entry){json->string, json, m->path, m->bytes + data + begin, end - begin};
     return APRT_OK;
@@ -139,15 +139,15 @@ static int read_header(aprt_weights *w, aprt_failure *why)
     const mapping *m = &w->map[0];
     uint64_t length = 0;
     if (m->size < 8)
-        return aprt_fail(why, APRT_ERR_DATA, "%s: not a safetensors file: %lld bytes", m->path, (long long)m->size);
+        return aprt_fail(why, APRT_ERR_ENV, "%s: not a safetensors file: %lld bytes", m->path, (long long)m->size);
     for (int i = 7; i >= 0; i--)
         length = length << 8 | m->bytes[i];
     if (length > HEADER_MAX || length > (uint64_t)m->size - 8)
-        return aprt_fail(why, APRT_ERR_DATA, "%s: not a safetensors file, or cut short: header of %llu bytes", m->path,
+        return aprt_fail(why, APRT_ERR_ENV, "%s: not a safetensors file, or cut short: header of %llu bytes", m->path,
                          (unsigned long long)length);
     w->header = cJSON_ParseWithLength((const char *)m->bytes + 8, (size_t)length);
     if (!cJSON_IsObject(w->header))
-        return aprt_fail(why, APRT_ERR_DATA, "%s: the header is no JSON object", m->path);
+        return aprt_fail(why, APRT_ERR_ENV, "%s: the header is no JSON object", m->path);
     return add_entries(w, 8 + (int64_t)length, why);
 }
 
@@ -175,17 +175,17 @@ static int read_elsewhere(aprt_weights *w, const char *list, const cJSON *json, 
         !aprt_json_whole(cJSON_GetObjectItemCaseSensitive(json, "offset"), &offset) ||
         !aprt_json_whole(cJSON_GetObjectItemCaseSensitive(json, "size"), &size) ||
         !aprt_json_whole(cJSON_GetObjectItemCaseSensitive(json, "file_size"), &whole))
-        return aprt_fail(why, APRT_ERR_DATA, "%s: tensor \"%.100s\" has no file, offset, size and file_size", list,
+        return aprt_fail(why, APRT_ERR_ENV, "%s: tensor \"%.100s\" has no file, offset, size and file_size", list,
                          json->string);
     int status = add_mapping(w, beside(list, file->valuestring), &at, why);
     if (status != APRT_OK)
         return status;
     const mapping *m = &w->map[at];
     if (m->size != whole)
-        return aprt_fail(why, APRT_ERR_DATA, "%s has %lld bytes, it had %lld when the program was compiled", m->path,
+        return aprt_fail(why, APRT_ERR_ENV, "%s has %lld bytes, it had %lld when the program was compiled", m->path,
                          (long long)m->size, (long long)whole);
     if (offset > m->size || size > m->size - offset)
-        return aprt_fail(why, APRT_ERR_DATA, "%s: tensor \"%.100s\": %lld bytes at %lld are outside of %s", list,
+        return aprt_fail(why, APRT_ERR_ENV, "%s: tensor \"%.100s\": %lld bytes at %lld are outside of %s", list,
                          json->string, (long long)size, (long long)offset, m->path);
     *out = (aprt_entry){json->string, json, m->path, m->bytes + offset, size};
     return APRT_OK;
@@ -195,7 +195,7 @@ static int add_elsewhere(aprt_weights *w, const char *list, aprt_failure *why)
 {
     const cJSON *tensors = cJSON_GetObjectItemCaseSensitive(w->reference, "tensors"), *json;
     if (!cJSON_IsObject(tensors))
-        return aprt_fail(why, APRT_ERR_DATA, "%s: not a JSON object with tensors", list);
+        return aprt_fail(why, APRT_ERR_ENV, "%s: not a JSON object with tensors", list);
     size_t n = (size_t)w->nentries + (size_t)cJSON_GetArraySize(tensors) + 1;
     aprt_entry *entry = realloc(w->entry, n * sizeof *entry);
     if (!entry)
@@ -217,7 +217,7 @@ static int read_reference(aprt_weights *w, const char *name, aprt_failure *why)
     uint8_t *text = NULL;
     size_t size = 0;
     if (!list)
-        return aprt_fail(why, APRT_ERR_DATA, "%s: \"%.100s\" is not a file beside it", w->map[0].path, name);
+        return aprt_fail(why, APRT_ERR_ENV, "%s: \"%.100s\" is not a file beside it", w->map[0].path, name);
     int status = aprt_file_read(list, &text, &size, why);
     if (status == APRT_OK) {
         w->reference = cJSON_ParseWithLength((const char *)text, size);
@@ -236,7 +236,7 @@ static int read_metadata(aprt_weights *w, aprt_failure *why)
     if (cJSON_IsString(devices)) {
         long n = strtol(devices->valuestring, NULL, 10);
         if (n < 1 || n > APRT_MAX_RANKS)
-            return aprt_fail(why, APRT_ERR_DATA, "%s: parts for \"%.20s\" devices", w->map[0].path,
+            return aprt_fail(why, APRT_ERR_ENV, "%s: parts for \"%.20s\" devices", w->map[0].path,
                              devices->valuestring);
         w->devices = (int32_t)n;
     }
@@ -248,7 +248,7 @@ static int sort_entries(aprt_weights *w, aprt_failure *why)
     qsort(w->entry, (size_t)w->nentries, sizeof *w->entry, by_name);
     for (int64_t i = 1; i < w->nentries; i++)
         if (by_name(&w->entry[i - 1], &w->entry[i]) == 0)
-            return aprt_fail(why, APRT_ERR_DATA, "%s: tensor \"%.100s\" is there twice", w->map[0].path,
+            return aprt_fail(why, APRT_ERR_ENV, "%s: tensor \"%.100s\" is there twice", w->map[0].path,
                              w->entry[i].name);
     return APRT_OK;
 }
@@ -284,7 +284,7 @@ int aprt_weights_enter(aprt_weights *w, int32_t rank, int32_t nranks, aprt_weigh
     size_t stem = strlen(path), tail = sizeof suffix - 1;
     *out = NULL;
     if (w->devices != nranks)
-        return aprt_fail(why, APRT_ERR_DATA, "%s: parts for %d devices, the program has %d", path, w->devices, nranks);
+        return aprt_fail(why, APRT_ERR_ENV, "%s: parts for %d devices, the program has %d", path, w->devices, nranks);
     if (stem > tail && strcmp(path + stem - tail, suffix) == 0)
         stem -= tail;
     char *part = malloc(stem + 32);

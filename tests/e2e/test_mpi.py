@@ -298,7 +298,7 @@ def test_weights(autopar, tools, two, encoder, tmp_path, harm):
         weights.write_bytes(data[: len(data) // 2] if harm == "short" else b"")
     for launcher in "local", "mpi":
         p = autopar("run", copy, "--input", f"x={encoder.parent}/x.npy", "--output-dir", tmp_path, "--launcher", launcher,
-                    env=tools[1], code=4 if harm == "missing" else 1)
+                    env=tools[1], code=4)
         assert p.stderr.count("weights.safetensors") == 1, p.stderr
         assert not (tmp_path / "y.npy").exists()
 
@@ -310,3 +310,19 @@ def test_weights(autopar, tools, two, encoder, tmp_path, harm):
 def test_usage(autopar, two, args, text):
     p = autopar("run", two, *args, code=2)
     assert text in p.stderr
+
+
+@pytest.mark.parametrize("launcher", ["local", "mpi"])
+@pytest.mark.parametrize("weights", ["sliced", "copy"])
+def test_short_weights_are_the_environment(autopar, tools, encoder, tmp_path, launcher, weights):
+    """Exit code 4, and the rank, its host, its stage and the file are named."""
+    out = compiled(autopar, encoder, tmp_path / "out", *PLANS["sliced"][:-1], weights)
+    path = out / ("weights.1.safetensors" if weights == "sliced" else "weights.safetensors")
+    path.write_bytes(path.read_bytes()[:-100])
+    p = autopar("run", out, "--input", f"x={encoder.parent}/x.npy", "--output-dir", tmp_path / "r", "--launcher", launcher,
+                env=tools[1], code=4)
+    assert path.name in p.stderr and "outside" in p.stderr
+    if launcher == "mpi":
+        assert f"host {os.uname().nodename}: rank " in p.stderr
+    if launcher == "mpi" or weights == "sliced":
+        assert "stage " in p.stderr and ("rank 1, stage 1" in p.stderr or weights == "copy")

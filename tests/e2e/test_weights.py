@@ -122,7 +122,7 @@ def test_model_is_gone(autopar, referring):
 def test_model_has_another_size(autopar, referring):
     with open(referring / "src" / "w.bin", "ab") as f:
         f.write(b"x")
-    assert "w.bin has" in run(autopar, referring, referring / "out", code=1).stderr
+    assert "w.bin has" in run(autopar, referring, referring / "out", code=4).stderr
 
 
 @pytest.mark.parametrize("change, text", [
@@ -138,7 +138,7 @@ def test_list_is_wrong(autopar, referring, change, text):
     j = json.loads(path.read_text())
     change(j)
     path.write_text(json.dumps(j))
-    assert text in run(autopar, referring, referring / "out", code=1).stderr
+    assert text in run(autopar, referring, referring / "out", code=4).stderr
 
 
 def test_slice_is_missing_or_wrong(autopar, case, tmp_path):
@@ -147,15 +147,16 @@ def test_slice_is_missing_or_wrong(autopar, case, tmp_path):
     part = out / "weights.1.safetensors"
     data = part.read_bytes()
     part.write_bytes(data[:-4])
-    assert "weights.1.safetensors" in run(autopar, case, out, code=1).stderr
+    message = run(autopar, case, out, code=4).stderr
+    assert "rank 1: " in message and "weights.1.safetensors" in message
     part.write_bytes(data.replace(b"@0", b"@X"))
-    assert "missing" in run(autopar, case, out, code=1).stderr
+    assert "missing" in run(autopar, case, out, code=4).stderr
     part.unlink()
     assert "weights.1.safetensors" in run(autopar, case, out, code=4).stderr
     other = tmp_path / "other"
     autopar("compile", case / "m.onnx", "-o", other, "--weights", "sliced", "--devices", 4)
     shutil.copy(other / "weights.safetensors", out / "weights.safetensors")
-    assert "parts for 4 devices, the program has 2" in run(autopar, case, out, code=1).stderr
+    assert "parts for 4 devices, the program has 2" in run(autopar, case, out, code=4).stderr
 
 
 def test_slices_of_another_device(autopar, tmp_path):
@@ -167,5 +168,5 @@ def test_slices_of_another_device(autopar, tmp_path):
     autopar("compile", tmp_path / "m.onnx", "-o", out, "--weights", "sliced", "--devices", 2, "--split", "force")
     run(autopar, tmp_path, out)
     shutil.copy(out / "weights.0.safetensors", out / "weights.1.safetensors")
-    message = run(autopar, tmp_path, out, code=1).stderr
+    message = run(autopar, tmp_path, out, code=4).stderr
     assert "weights.1.safetensors" in message and "missing" in message
