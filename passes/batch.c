@@ -23,6 +23,7 @@ typedef struct finder {
     ap_batch *b;
     ap_status status;
     ap_loc loc;       /* of the composite around, for nodes without one */
+    uint32_t told;    /* messages before ours */
     uint32_t *parent; /* per factor of a value: union-find over classes */
 } finder;
 
@@ -46,6 +47,15 @@ static const char *node_name(const finder *f, ap_node n)
 
 static void go_forward(finder *f, ap_node n);
 
+/* One ONNX node may have become several of ours (a softmax: two reductions); one of them is enough. */
+static bool is_told(const finder *f, ap_loc loc)
+{
+    for (uint32_t i = f->told; loc && i < f->ctx->diags.len; i++)
+        if (f->ctx->diags.at[i].loc == loc)
+            return true;
+    return false;
+}
+
 /* Of a composite, the nodes inside that are to blame. */
 static void refuse(finder *f, ap_node n, const char *why)
 {
@@ -56,6 +66,8 @@ static void refuse(finder *f, ap_node n, const char *why)
         f->loc = loc;
         go_forward(f, ap_block_at(f->m, node->body)->nodes.at[i]);
     }
+    if (f->ctx->diags.len == told && is_told(f, loc))
+        return;
     if (f->ctx->diags.len == told)
         f->status = ap_error(f->ctx, loc, "no microbatches: %s %s", node_name(f, n), why);
 }
@@ -298,7 +310,7 @@ ap_status ap_batch_find(ap_ctx *ctx, const ap_module *m, const int8_t *argument,
     }
     ap_arena tmp;
     ap_arena_init(&tmp, ctx->scratch.out_of_memory, ctx->scratch.user);
-    finder f = {.ctx = ctx, .m = m, .arena = &tmp, .b = out};
+    finder f = {.ctx = ctx, .m = m, .arena = &tmp, .b = out, .told = ctx->diags.len};
     walk(&f, func);
     ap_arena_deinit(&tmp);
     return f.status;

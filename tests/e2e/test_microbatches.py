@@ -104,6 +104,7 @@ def test_what_mixes_the_batch_is_named(autopar, tmp_path):
     p = autopar("plan", tmp_path / "m.onnx", "--devices", 2, "--microbatches", 2, code=1)
     assert 'node "over_images" (Softmax): no microbatches: reduce ' in p.stderr
     assert 'node "mean_image" (ReduceMean): no microbatches: ' in p.stderr
+    assert len(p.stderr.splitlines()) == 2  # one each, although a softmax is two reductions
     p = autopar("plan", tmp_path / "m.onnx", "--devices", 2, "--microbatches", 5, code=2)
     assert "a batch of 4 cannot be cut into 5 microbatches" in p.stderr
 
