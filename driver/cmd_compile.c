@@ -107,7 +107,13 @@ static void print_result(const ap_job *job, const char *dir)
     const ap_plan_result *r = &job->result.total;
     if (job->opt->quiet)
         return;
-    printf("%s: %d device(s), ", dir, job->p->nranks);
+    int64_t devices = ap_cluster_devices(&job->request.plan.cluster);
+    int64_t idle = ap_idle_devices(job->p, &job->request.plan.cluster);
+    if (idle > 0)
+        printf("%s: %lld of %lld devices (%lld idle), ", dir, (long long)(devices - idle), (long long)devices,
+               (long long)idle);
+    else
+        printf("%s: %lld device(s), ", dir, (long long)devices);
     if (job->p->stages.len > 1)
         printf("%u stages, ", job->p->stages.len);
     if (job->p->microbatches > 1)

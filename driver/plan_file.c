@@ -72,6 +72,7 @@ cJSON *ap_plan_json(const ap_job *job, bool with_time)
     cJSON_AddStringToObject(o, "cluster", c->name);
     cJSON_AddNumberToObject(o, "hosts", c->hosts);
     cJSON_AddNumberToObject(o, "devices_per_host", c->devices_per_host);
+    cJSON_AddNumberToObject(o, "idle_devices", (double)ap_idle_devices(job->p, c));
     cJSON_AddNumberToObject(o, "microbatches", job->p->microbatches);
     cJSON_AddStringToObject(o, "schedule", "inference");
     cJSON_AddNumberToObject(o, "variables", r->variables);

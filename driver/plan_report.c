@@ -159,6 +159,9 @@ static void add_header(report *r, const char *model, const char *digest)
     const ap_plan_result *p = &r->result->total;
     ap_text_addf(r->t, "plan of %s (digest %s)\nmachine ", model, digest);
     add_machine(r);
+    int64_t idle = ap_idle_devices(r->p, r->cluster), all = ap_cluster_devices(r->cluster);
+    if (idle > 0)
+        ap_text_addf(r->t, "idle: %" PRId64 " of %" PRId64 " devices have no work\n", idle, all);
     if (r->p->stages.len == 1) {
         ap_text_addf(r->t, "mesh @%s = ", ap_name_str(r->ctx, ap_stage_mesh(&r->p->stages.at[0])->name));
         add_axes(r, ap_stage_mesh(&r->p->stages.at[0]));

@@ -3,6 +3,7 @@
 #define AP_DRIVER_PLANNING_H
 
 #include "driver/options.h"
+#include "ir/pipeline.h"
 #include "passes/plan.h"
 
 typedef struct ap_plan_request {
@@ -18,6 +19,9 @@ ap_status ap_plan_request_read(ap_ctx *ctx, const ap_options *opt, ap_plan_reque
 
 /* AP_ERR_USAGE when a program cannot have so many devices. */
 ap_status ap_plan_request_check(ap_ctx *ctx, const ap_options *opt, const ap_cluster *c);
+
+/* Devices of the cluster that no stage has. */
+int64_t ap_idle_devices(const ap_pipeline *p, const ap_cluster *c);
 
 /* AP_ERR_USAGE when an option asks for what a given plan has decided. */
 ap_status ap_plan_is_given(ap_ctx *ctx, const ap_options *opt);
