@@ -1,10 +1,13 @@
 /* See the header. An MPI job is started by mpirun, in a process group of its own. A rank that fails says why, leaves
  * its exit code in a file whose name it finds in its environment, and ends the job; we see to it that mpirun ends too,
  * which it does not where a link is cut. What ends us ends the job. */
+#define _GNU_SOURCE /* pipe2 */
 #include "driver/launch.h"
 
+#include "driver/mpirun_text.h"
 #include "driver/process.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -24,15 +27,31 @@ static bool is_mpi(const ap_options *opt)
     return opt->launcher && strcmp(opt->launcher, "mpi") == 0;
 }
 
+/* mpirun would say something else about a file without hosts. */
+static ap_status check_hosts(ap_ctx *ctx, const char *path)
+{
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return ap_fail(ctx, AP_ERR_ENV, 0, "%s: %s", path, strerror(errno));
+    bool any = false, comment = false;
+    for (int c; !any && (c = getc(f)) != EOF;) {
+        comment = c != '\n' && (comment || c == '#');
+        any = !comment && !isspace(c);
+    }
+    const bool failed = ferror(f);
+    fclose(f);
+    if (failed)
+        return ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot be read", path);
+    return any ? AP_OK : ap_fail(ctx, AP_ERR_USAGE, 0, "%s: there is no host in it (lines are: HOST slots=N)", path);
+}
+
 ap_status ap_launch_check(ap_ctx *ctx, const ap_options *opt)
 {
     if (opt->launcher && !is_mpi(opt) && strcmp(opt->launcher, "local") != 0)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--launcher is local or mpi, not '%s'", opt->launcher);
     if (opt->hosts && !is_mpi(opt))
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--hosts is for --launcher mpi");
-    if (opt->hosts && access(opt->hosts, R_OK) != 0)
-        return ap_fail(ctx, AP_ERR_ENV, 0, "%s: %s", opt->hosts, strerror(errno));
-    return AP_OK;
+    return opt->hosts ? check_hosts(ctx, opt->hosts) : AP_OK;
 }
 
 /* ---- the command line of mpirun ---- */
@@ -82,7 +101,6 @@ static ap_status make_command(ap_ctx *ctx, const ap_options *opt, const char *co
     if (!mpirun)
         return ap_fail(ctx, AP_ERR_ENV, 0, "--launcher mpi: there is no mpirun in PATH (Debian: openmpi-bin)");
     add(ctx, a, mpirun);
-    add(ctx, a, "--quiet");
     add(ctx, a, "--oversubscribe");
     if (geteuid() == 0)
         add(ctx, a, "--allow-run-as-root");
@@ -140,6 +158,7 @@ typedef struct job {
     int code;               /* that, or -1 */
     char text[1200];        /* and what it says */
     int wait_status;
+    ap_mpirun_text says;
 } job;
 
 static void read_report(job *j)
@@ -204,6 +223,7 @@ static int watch(job *j, const sigset_t *taken)
     int failed = 0;
     while (!has_ended(j)) {
         const int sig = sigtimedwait(taken, NULL, &tick);
+        ap_mpirun_text_read(&j->says);
         if (sig > 0 && sig != SIGCHLD) {
             stop(j);
             return sig;
@@ -218,7 +238,7 @@ static int watch(job *j, const sigset_t *taken)
     return 0;
 }
 
-static void child(const char *const *argv, bool quiet, pid_t parent, const sigset_t *before)
+static void child(const char *const *argv, bool quiet, int err, pid_t parent, const sigset_t *before)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -230,8 +250,38 @@ static void child(const char *const *argv, bool quiet, pid_t parent, const sigse
         dup2(in, STDIN_FILENO); /* in the background it must not ask the terminal */
     if (out >= 0)
         dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
     execv(argv[0], (char *const *)(uintptr_t)argv);
     _exit(127);
+}
+
+/* A process that removes what we have made when we are gone, however we went: SIGKILL leaves no time. It is ended by
+ * the end of the pipe that only we have open for writing. */
+static pid_t start_cleaner(const job *j, int ends[2])
+{
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return -1;
+    const pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    char end;
+    setpgid(0, 0); /* what ends our group must not end it */
+    close(ends[1]);
+    while (read(ends[0], &end, 1) < 0 && errno == EINTR)
+        continue;
+    unlink(j->file);
+    rmdir(j->dir);
+    _exit(0);
+}
+
+static void end_cleaner(pid_t pid, const int ends[2])
+{
+    if (pid < 0)
+        return;
+    close(ends[0]);
+    close(ends[1]);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
 }
 
 static ap_status run_job(ap_ctx *ctx, job *j, const char *const *argv, bool quiet)
@@ -241,22 +291,28 @@ static ap_status run_job(ap_ctx *ctx, job *j, const char *const *argv, bool quie
     sigemptyset(&taken);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         sigaddset(&taken, signals[i]);
+    int err[2], life[2];
+    if (pipe2(err, O_CLOEXEC) != 0)
+        return ap_fail(ctx, AP_ERR_ENV, 0, "cannot start a process: %s", strerror(errno));
     fflush(NULL);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     sigprocmask(SIG_BLOCK, &taken, &before);
-    const pid_t self = getpid();
+    const pid_t self = getpid(), cleaner = start_cleaner(j, life);
     j->pid = fork();
     if (j->pid == 0)
-        child(argv, quiet, self, &before);
-    if (j->pid < 0) {
-        const int e = errno;
-        sigprocmask(SIG_SETMASK, &before, NULL);
-        return ap_fail(ctx, AP_ERR_ENV, 0, "cannot start a process: %s", strerror(e));
-    }
-    setpgid(j->pid, j->pid);
-    const int sig = watch(j, &taken);
+        child(argv, quiet, err[1], self, &before);
+    const int e = errno;
+    close(err[1]);
+    ap_mpirun_text_open(&j->says, err[0]);
+    if (j->pid > 0)
+        setpgid(j->pid, j->pid);
+    const int sig = j->pid > 0 ? watch(j, &taken) : 0;
+    ap_mpirun_text_close(&j->says);
+    end_cleaner(cleaner, life);
     end_orphans();
     sigprocmask(SIG_SETMASK, &before, NULL);
+    if (j->pid < 0)
+        return ap_fail(ctx, AP_ERR_ENV, 0, "cannot start a process: %s", strerror(e));
     if (sig == 0)
         return AP_OK;
     unlink(j->file);
@@ -266,17 +322,25 @@ static ap_status run_job(ap_ctx *ctx, job *j, const char *const *argv, bool quie
     _exit(128 + sig);
 }
 
-static ap_status job_status(ap_ctx *ctx, const job *j)
+/* Codes from 129 on may be 128 + a signal, where there is such a signal. */
+static ap_status job_status(ap_ctx *ctx, const ap_options *opt, const job *j)
 {
     if (j->code > 0)
         return ap_fail(ctx, (ap_status)j->code, 0, "%s", j->text);
-    if (WIFEXITED(j->wait_status) && WEXITSTATUS(j->wait_status) == 0)
+    const bool exited = WIFEXITED(j->wait_status);
+    const int code = exited ? WEXITSTATUS(j->wait_status) : 0;
+    if (exited && code == 0)
         return AP_OK;
-    if (WIFEXITED(j->wait_status) && WEXITSTATUS(j->wait_status) < 128)
-        return ap_fail(ctx, AP_ERR_ENV, 0, "the job failed: mpirun ended with code %d", WEXITSTATUS(j->wait_status));
-    const int sig = WIFEXITED(j->wait_status) ? WEXITSTATUS(j->wait_status) - 128 : WTERMSIG(j->wait_status);
-    return ap_fail(ctx, AP_ERR_ENV, 0, "the job failed: a process of it was ended by signal %d (%s)", sig,
-                   strsignal(sig));
+    if (j->says.rank >= 0)
+        return ap_fail(ctx, AP_ERR_ENV, 0, "the job failed: rank %d on host %s was ended by signal %d (%s)",
+                       j->says.rank, j->says.host, j->says.sig, strsignal(j->says.sig));
+    const int sig = exited ? code - 128 : WTERMSIG(j->wait_status);
+    if (sig > 0 && sig <= SIGRTMAX)
+        return ap_fail(ctx, AP_ERR_ENV, 0, "the job failed: a process of it was ended by signal %d (%s)", sig,
+                       strsignal(sig));
+    return ap_fail(ctx, AP_ERR_ENV, 0, "the job failed: mpirun ended with code %d%s%s%s", code,
+                   opt->hosts ? "; can it reach all hosts of " : "", opt->hosts ? opt->hosts : "",
+                   opt->hosts ? "?" : "");
 }
 
 /* The plugin of this installation, unless the user has another one in mind. */
@@ -308,7 +372,7 @@ static ap_status launch_mpi(ap_ctx *ctx, const ap_options *opt, const char *cons
         s = run_job(ctx, &j, command.at, quiet);
     unlink(j.file);
     rmdir(j.dir);
-    return s == AP_OK ? job_status(ctx, &j) : s;
+    return s == AP_OK ? job_status(ctx, opt, &j) : s;
 }
 
 ap_status ap_launch(ap_ctx *ctx, const ap_options *opt, const char *const *argv, bool quiet)

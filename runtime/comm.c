@@ -80,7 +80,10 @@ int aprt_comm_choose(const aprt_comm_ops **out, aprt_failure *why)
 {
     int32_t rank;
     aprt_comm_entry *entry = NULL;
+    const char *choice = getenv("AUTOPAR_COMM");
     *out = &aprt_comm_local;
+    if (choice && *choice && strcmp(choice, "local") != 0)
+        return aprt_fail(why, APRT_ERR_USAGE, "AUTOPAR_COMM is local or not set, not \"%.40s\"", choice);
     if (aprt_comm_launched(&rank) == 0)
         return APRT_OK;
     void *handle = open_plugin(why);

@@ -1,11 +1,13 @@
 """Ranks as processes of an MPI job: the conformance suite under mpirun, compiled models with the bits of threads, and
 every way to fail: each ends all processes, with a message that says where."""
 
+import glob
 import json
 import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import numpy as np
@@ -235,6 +237,11 @@ def comm(pid):
         return ""
 
 
+def environment(pid):
+    with open(f"/proc/{pid}/environ") as f:
+        return dict(x.split("=", 1) for x in f.read().split("\0") if "=" in x)
+
+
 @pytest.fixture(scope="module")
 def two(autopar, encoder, tmp_path_factory):
     return compiled(autopar, encoder, tmp_path_factory.mktemp("two") / "out", "--devices", 2, "--split", "force")
@@ -245,22 +252,28 @@ def test_run_ends(autopar, tools, two, encoder, tmp_path, sig, watchdog):
     """`autopar run` ends with 4 when a rank does, and nothing is left."""
     p, ranks = started(autopar, two, encoder, tmp_path, {**tools[1], "AUTOPAR_WATCHDOG": str(watchdog)})
     all_of_it = children(p.pid)
+    rank_of = {r: environment(r)["OMPI_COMM_WORLD_RANK"] for r in ranks}
     os.kill(ranks[1], sig)
     _, err = p.communicate(timeout=PATIENCE)
     assert p.returncode == 4, err
-    assert ("signal 9" if sig == signal.SIGKILL else "has not been heard of") in err
+    dead = f"rank {rank_of[ranks[1]]} on host {os.uname().nodename} was ended by signal 9 (Killed)"
+    assert (dead if sig == signal.SIGKILL else "has not been heard of") in err
+    assert len(err.splitlines()) == 1, err
     assert not [c for c in all_of_it if is_alive(c)]
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_run_is_ended(autopar, tools, two, encoder, tmp_path, sig):
     """Whatever ends `autopar run` ends the job."""
-    p, _ = started(autopar, two, encoder, tmp_path, tools[1])
-    all_of_it = children(p.pid)
-    p.send_signal(sig)
-    p.communicate(timeout=PATIENCE)
-    assert p.returncode == -sig
-    all_gone(all_of_it)
+    with tempfile.TemporaryDirectory(dir="/tmp") as tmp:  # a short name
+        p, _ = started(autopar, two, encoder, tmp_path, {**tools[1], "TMPDIR": tmp})
+        all_of_it = children(p.pid)
+        assert glob.glob(f"{tmp}/autopar-*")
+        p.send_signal(sig)
+        p.communicate(timeout=PATIENCE)
+        assert p.returncode == -sig
+        all_gone(all_of_it)
+        assert not glob.glob(f"{tmp}/autopar-*")
 
 
 def test_wrong_number_of_processes(tools, two, encoder):
@@ -326,3 +339,20 @@ def test_short_weights_are_the_environment(autopar, tools, encoder, tmp_path, la
         assert f"host {os.uname().nodename}: rank " in p.stderr
     if launcher == "mpi" or weights == "sliced":
         assert "stage " in p.stderr and ("rank 1, stage 1" in p.stderr or weights == "copy")
+
+
+@pytest.mark.parametrize("text, code, says", [
+    ("", 2, "hosts: there is no host in it"), ("# nobody\n  \n", 2, "hosts: there is no host in it"),
+    ("nowhere.invalid slots=2\n", 4, "mpirun ended with code"),
+])
+def test_hosts_that_are_none(autopar, tools, two, encoder, tmp_path, text, code, says):
+    (tmp_path / "hosts").write_text(text)
+    p = autopar("run", two, "--input", f"x={encoder.parent}/x.npy", "--output-dir", tmp_path, "--launcher", "mpi",
+                "--hosts", tmp_path / "hosts", env=tools[1], code=code)
+    assert says in p.stderr and "signal" not in p.stderr
+
+
+def test_unknown_communicator(two, encoder, tmp_path):
+    p = subprocess.run([two / "model", encoder.parent / "x.npy", "--output-dir", tmp_path], capture_output=True, text=True,
+                       env={**os.environ, "AUTOPAR_COMM": "foo"}, timeout=PATIENCE)
+    assert p.returncode == 2 and 'AUTOPAR_COMM is local or not set, not "foo"' in p.stderr
