@@ -254,6 +254,10 @@ static ap_status use_plan(ap_job *job)
     if (strcmp(f.digest, job->digest) != 0)
         return ap_error(job->ctx, 0, "%s: made for another model (digest %s, this one has %s)", job->opt->plan,
                         f.digest, job->digest);
+    for (uint32_t i = 0; i < f.opened.len; i++)
+        if (!ap_open_composite(job->m, f.opened.at[i]))
+            return ap_error(job->ctx, 0, "%s: \"opened\" names what is no composite of this model", job->opt->plan);
+    job->opened = f.opened;
     if (!is_same_program(job, &f))
         return ap_error(job->ctx, 0, "%s: the program in it is not that of this model with these dimensions",
                         job->opt->plan);
@@ -311,14 +315,22 @@ static bool is_large(const ap_job *job)
            ap_block_at(job->m, job->m->funcs.at[0].body)->nodes.len > LARGE;
 }
 
+static ap_status open_composites(ap_job *job)
+{
+    const ap_plan_request *r = &job->request;
+    ap_open_hindrances(job->ctx, job->m, &r->pins, r->nstages, &job->opened);
+    return job->checking && job->opened.len > 0 ? ap_check_after(&job->check, job->ctx, "open", job->m) : AP_OK;
+}
+
 static ap_status make_plan(ap_job *job)
 {
     const ap_plan_request *r = &job->request;
     const uint32_t *pinned;
     double start = now();
-    AP_TRY(ap_pipe_pins_find(&job->ctx->arena, job->m, &r->pins, r->plan.pin_file, &pinned));
     if (is_large(job))
         job->request.nstages = 0;
+    AP_TRY(open_composites(job));
+    AP_TRY(ap_pipe_pins_find(&job->ctx->arena, job->m, &r->pins, r->nstages, r->plan.pin_file, &pinned));
     bool one = r->nstages == 1 || (r->nstages == 0 && !pinned && ap_cluster_devices(&r->plan.cluster) == 1);
     AP_TRY(one ? plan_one(job, pinned) : search(job, pinned));
     job->result.total.planning_seconds = now() - start;

@@ -6,12 +6,14 @@
 #include "ir/pipeline.h"
 #include "passes/check.h"
 #include "passes/pipe/build.h"
+#include "passes/pipe/open.h"
 
 typedef struct ap_job {
     ap_ctx *ctx; /* borrowed */
     const ap_options *opt;
-    ap_module *m;   /* until it is planned */
-    ap_pipeline *p; /* from then on */
+    ap_module *m;     /* until it is planned */
+    ap_pipeline *p;   /* from then on */
+    ap_opened opened; /* composites that stages had to cut */
     ap_import_info info;
     ap_plan_request request;
     ap_pipe_result result; /* after ap_job_plan */

@@ -347,9 +347,10 @@ static cJSON *exact_result(const ap_plan_result *r)
     return o;
 }
 
-/* All figures of the whole and of each stage, and at which node each begins. */
-static cJSON *exact_json(const ap_pipe_result *r)
+/* All figures of the whole and of each stage, at which node each begins, and which composites were opened first. */
+static cJSON *exact_json(const ap_job *job)
 {
+    const ap_pipe_result *r = &job->result;
     cJSON *o = exact_result(&r->total), *stages = cJSON_AddArrayToObject(o, "stages");
     for (uint32_t i = 0; i < r->nstages; i++) {
         const ap_stage_result *s = &r->stage[i];
@@ -362,6 +363,9 @@ static cJSON *exact_json(const ap_pipe_result *r)
 #undef X
         cJSON_AddItemToArray(stages, stage);
     }
+    cJSON *opened = cJSON_AddArrayToObject(o, "opened");
+    for (uint32_t i = 0; i < job->opened.len; i++)
+        cJSON_AddItemToArray(opened, cJSON_CreateNumber(job->opened.at[i]));
     return o;
 }
 
@@ -377,7 +381,7 @@ ap_status ap_plan_file_text(ap_job *job, const char **out)
     cJSON_AddStringToObject(model, "digest", job->digest);
     cJSON_AddItemToObject(o, "cluster", cluster_json(&job->request.plan.cluster));
     cJSON_AddItemToObject(o, "predicted", ap_plan_json(job, false));
-    cJSON_AddItemToObject(o, "exact", exact_json(&job->result));
+    cJSON_AddItemToObject(o, "exact", exact_json(job));
     ap_text ir;
     ap_text_init(&ir, &ctx->scratch);
     ap_pipeline_print(job->p, &ir);
@@ -425,6 +429,21 @@ static ap_status read_stages(ap_ctx *ctx, const char *path, const cJSON *exact, 
     return AP_OK;
 }
 
+static ap_status read_opened(ap_ctx *ctx, const char *path, const cJSON *root, ap_opened *out)
+{
+    const cJSON *exact = cJSON_GetObjectItemCaseSensitive(root, "exact");
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(exact, "opened"), *x;
+    if (!cJSON_IsArray(list))
+        return ap_error(ctx, 0, "%s: \"opened\" is missing", path);
+    cJSON_ArrayForEach(x, list)
+    {
+        if (!cJSON_IsNumber(x) || x->valuedouble < 0 || x->valuedouble > INT32_MAX)
+            return ap_error(ctx, 0, "%s: \"opened\" makes no sense", path);
+        ap_vec_push(&ctx->arena, out, (uint32_t)x->valuedouble);
+    }
+    return AP_OK;
+}
+
 static ap_status read_result(ap_ctx *ctx, const char *path, const cJSON *root, uint32_t nstages, ap_pipe_result *out)
 {
     const cJSON *exact = cJSON_GetObjectItemCaseSensitive(root, "exact");
@@ -459,6 +478,7 @@ static ap_status read_root(ap_ctx *ctx, const char *path, const cJSON *root, ap_
     if (ap_pipeline_state(out->p) != AP_STATE_PLANNED)
         return ap_error(ctx, 0, "%s: the program in it is not in state planned", path);
     AP_TRY(read_result(ctx, path, root, out->p->stages.len, &out->result));
+    AP_TRY(read_opened(ctx, path, root, &out->opened));
     return ap_pipeline_verify(out->p);
 }
 

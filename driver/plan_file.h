@@ -13,6 +13,7 @@ typedef struct ap_plan_file {
     const char *model; /* name of the model file, without folder */
     ap_cluster cluster;
     ap_pipe_result result;
+    ap_opened opened; /* what the model's normal form has to open before it is cut into these stages */
 } ap_plan_file;
 
 /* The figures of a plan as one object; `with_time` adds planning_seconds, which differs from run to run. */

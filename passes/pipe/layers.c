@@ -30,6 +30,7 @@ typedef struct cutter {
     int64_t *units;      /* per position: share of the time before it */
     int64_t *bytes;      /* per position: crossing */
     uint32_t *count;     /* per position: values crossing */
+    uint32_t *real;      /* per position: nodes before it that are not copied to their readers */
     bool *regular;       /* per position: between repeated blocks */
     uint32_t repeats;
     int64_t before, block, after; /* units in front of the repeated blocks, in one, behind them */
@@ -263,11 +264,18 @@ static bool better(const value *a, const value *b)
 typedef struct table {
     uint32_t ncuts, *cut; /* positions; the first is 0, the last n */
     uint32_t nlayers;
+    uint32_t groups;    /* runs of nodes with one pin */
     uint32_t *earliest; /* per cut: a layer that ends here may start at this cut or later, by pins */
     int64_t bound;
     value *best;    /* [nlayers + 1][ncuts] */
     uint32_t *from; /* the cut where the last layer starts; AP_NONE: impossible */
 } table;
+
+/* Nothing but nodes that are made again where they are read. */
+static bool is_empty(const cutter *c, uint32_t from, uint32_t to)
+{
+    return c->real[from] == c->real[to] && c->real[c->n] > 0;
+}
 
 static void extend(const cutter *c, table *t, uint32_t r, uint32_t k)
 {
@@ -278,7 +286,7 @@ static void extend(const cutter *c, table *t, uint32_t r, uint32_t k)
         int64_t w = c->units[t->cut[k]] - c->units[t->cut[i]];
         if (w > t->bound)
             break;
-        if (t->from[(size_t)(r - 1) * t->ncuts + i] == AP_NONE)
+        if (t->from[(size_t)(r - 1) * t->ncuts + i] == AP_NONE || is_empty(c, t->cut[i], t->cut[k]))
             continue;
         value x = t->best[(size_t)(r - 1) * t->ncuts + i];
         x.thin += THIN * w < even;
@@ -347,8 +355,10 @@ static void list_cuts(const cutter *c, table *t)
     uint32_t last = AP_NONE, since = 0, from = 0; /* last pinned node; position behind the last one unlike it */
     for (uint32_t p = 0; p <= c->n; p++) {
         if (p > 0 && pin_of(c, p - 1) != AP_NONE) {
-            if (last != AP_NONE && pin_of(c, last) != pin_of(c, p - 1))
-                since = last + 1;
+            if (last == AP_NONE || pin_of(c, last) != pin_of(c, p - 1)) {
+                since = last == AP_NONE ? 0 : last + 1;
+                t->groups++;
+            }
             last = p - 1;
         }
         if (!is_candidate(c, p))
@@ -364,7 +374,10 @@ static void list_cuts(const cutter *c, table *t)
 static ap_status choose(const cutter *c, uint32_t nlayers, table *t)
 {
     list_cuts(c, t);
-    t->nlayers = nlayers < t->ncuts ? nlayers : t->ncuts - 1;
+    uint32_t real = c->real[c->n];
+    t->nlayers = nlayers > t->groups ? nlayers : t->groups;
+    t->nlayers = t->nlayers < t->ncuts ? t->nlayers : t->ncuts - 1;
+    t->nlayers = t->nlayers < real || real == 0 ? t->nlayers : real;
     t->nlayers = t->nlayers > 0 ? t->nlayers : 1;
     t->best = AP_NEW_ARRAY(c->arena, value, (size_t)(t->nlayers + 1) * t->ncuts);
     t->from = AP_NEW_ARRAY(c->arena, uint32_t, (size_t)(t->nlayers + 1) * t->ncuts);
@@ -447,6 +460,16 @@ static void find_times(cutter *c)
     }
 }
 
+static uint32_t *count_real(const cutter *c)
+{
+    uint32_t *real = AP_NEW_ARRAY(c->arena, uint32_t, c->n + 1);
+    for (uint32_t k = 0; k < c->n; k++) {
+        const ap_node_info *node = ap_node_at(c->m, c->node[k]);
+        real[k + 1] = real[k] + (node->nout > 0 && !c->copied[node->out[0]]);
+    }
+    return real;
+}
+
 ap_status ap_layers_cut(ap_ctx *ctx, ap_arena *arena, const ap_module *m, const ap_layers_options *opt, ap_layers *out)
 {
     (void)ctx;
@@ -462,6 +485,7 @@ ap_status ap_layers_cut(ap_ctx *ctx, ap_arena *arena, const ap_module *m, const 
     find_times(&c);
     c.copied = list_copied(m, arena);
     sum_crossing(m, arena, c.copied, c.node, n, c.bytes, c.count);
+    c.real = count_real(&c);
     find_repeats(&c);
     uint32_t want = opt->count ? opt->count : automatic_count(&c);
     table t = {0};

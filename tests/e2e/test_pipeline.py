@@ -84,6 +84,62 @@ def test_nothing_crosses(autopar, tmp_path, case, stages, devices, microbatches)
     assert len(plan["stages"]) == stages
 
 
+def pointwise():
+    """A chain that is one kernel as long as nobody cuts it, with a normalisation in its middle."""
+    ops = ["Relu", "Tanh", "Sigmoid", "LayerNormalization", "Erf", "Neg"]
+    nodes = [helper.make_node(op, [f"v{i}" if i else "x"] + (["scale"] if "Layer" in op else []), [f"v{i + 1}"], f"n{i}") for i, op in enumerate(ops)]
+    f = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 16])
+    return helper.make_model(helper.make_graph(nodes, "pointwise", [f("x")], [f("v6")], [numpy_helper.from_array(np.ones(16, np.float32), "scale")]),
+                             opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("stages,devices,microbatches", [(2, 2, 1), (6, 6, 2)])
+def test_kernels_are_cut_where_stages_need_it(autopar, tmp_path, case, stages, devices, microbatches):
+    c = case(pointwise())
+    plan = run_and_compare(autopar, tmp_path, c, "--stages", stages, "--devices", devices, "--microbatches", microbatches)
+    assert len(plan["stages"]) == stages
+    first = (tmp_path / "out" / "plan.json").read_text()
+    autopar("compile", c[0], "-o", tmp_path / "again", "--plan", tmp_path / "out" / "plan.json")
+    assert (tmp_path / "again" / "plan.json").read_text() == first
+    broken = json.loads(first)
+    broken["exact"]["opened"] = [1000]
+    (tmp_path / "broken.json").write_text(json.dumps(broken))
+    assert "no composite" in autopar("compile", c[0], "-o", tmp_path / "broken", "--plan", tmp_path / "broken.json", code=1).stderr
+
+
+def test_no_more_stages_than_nodes(autopar, tmp_path, case):
+    path = case(pointwise())[0]
+    assert "it has " in autopar("plan", path, "--devices", 32, "--stages", 32, code=2).stderr
+
+
+def named_towers():
+    """Two towers whose normalisations have their constants in common."""
+    nodes, weights = [], [numpy_helper.from_array(np.ones(16, np.float32), "scale")]
+    for t in "uv":
+        nodes += [helper.make_node("Relu", [t], [f"{t}1"], f"{t}/act"), helper.make_node("LayerNormalization", [f"{t}1", "scale"], [f"{t}2"], f"{t}/norm"),
+                  helper.make_node("Abs", [f"{t}2"], [f"{t}o"], f"{t}/out")]
+    f = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 16])
+    return helper.make_model(helper.make_graph(nodes, "named", [f("u"), f("v")], [f("uo"), f("vo")], weights),
+                             opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("pins", ["node u/* stage=0\nnode v/* stage=1\n", "node u/norm stage=0\nnode v/norm stage=1\n",
+                                  "node uo stage=0\nnode v1 stage=1\n", "node u/act stage=0\nnode u/out stage=1\n"])
+def test_pins_of_whole_towers(autopar, tmp_path, case, pins):
+    (tmp_path / "pins").write_text(pins)
+    plan = run_and_compare(autopar, tmp_path, case(named_towers()), "--devices", 2, "--stages", 2, "--pin", tmp_path / "pins")
+    assert len(plan["stages"]) == 2
+
+
+@pytest.mark.parametrize("pins,text", [("node * stage=0", 'pins:1: it is pinned to stage 0, and no node is left for stage 1'),
+                                       ("node n5 stage=1\nnode n0 stage=1", "no node is left for stage 0"),
+                                       ("node n1 stage=1\nnode n5 stage=0", "pins:2: it is pinned to stage 0, but line 1 pins a node before it to stage 1"),
+                                       ("node n2 stage=0\nnode v3 stage=1\nnode n* stage=1", "by line 1 to stage 0")])
+def test_pins_that_leave_stages_empty(autopar, tmp_path, case, pins, text):
+    (tmp_path / "pins").write_text(pins)
+    assert text in autopar("plan", case(pointwise())[0], "--devices", 2, "--stages", 2, "--pin", tmp_path / "pins", code=2).stderr
+
+
 def test_json_tells_all_stages(autopar, case):
     plan = autopar.json("plan", case(tower())[0], "--devices", 4, "--stages", 2, "--microbatches", 4)
     assert {"seconds", "bound", "gap", "planning_seconds", "sharded_flops_fraction", "microbatches", "schedule", "stages"} <= set(plan)

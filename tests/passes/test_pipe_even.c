@@ -100,18 +100,23 @@ static void pins_of_nodes(void **unused)
     ap_module *m = module_of(ctx, "state normal\nfunc @f(%x: f32[4]) -> f32[4] {\n"
                                   "  %a = relu %x : f32[4]  loc(\"l.0/act\", \"Relu\")\n"
                                   "  %b = exp %a : f32[4]  loc(\"l.1/act\", \"Exp\")\n  ret %b }\n");
-    const ap_node_pin pin[] = {{"l.?/*", 2, 1}, {"b", 3, 2}, {"nobody", 0, 3}};
+    const ap_node_pin pin[] = {{"l.?/*", 0, 1}, {"b", 1, 2}, {"nobody", 0, 3}, {"*", 2, 4}};
     const uint32_t *stage = NULL;
-    assert_ok(ctx, ap_pipe_pins_find(&ctx->arena, m, &(ap_pins){.nnodes = 1, .node = pin}, "pins", &stage));
-    assert_true(stage[0] == 2 && stage[1] == 2);
+    assert_ok(ctx, ap_pipe_pins_find(&ctx->arena, m, &(ap_pins){.nnodes = 1, .node = pin}, 0, "pins", &stage));
+    assert_true(stage[0] == 0 && stage[1] == 0);
     ap_pins bad = {.nnodes = 2, .node = pin};
-    assert_int_equal(ap_pipe_pins_find(&ctx->arena, m, &bad, "pins", &stage), AP_ERR_USAGE);
+    assert_int_equal(ap_pipe_pins_find(&ctx->arena, m, &bad, 0, "pins", &stage), AP_ERR_USAGE);
     assert_string_equal(ap_diag_str(ctx, &ctx->diags.at[0]),
-                        "test: node \"l.1/act\" (Exp): pins:2: it is pinned to stage 2 and to stage 3");
+                        "test: node \"l.1/act\" (Exp): pins:2: it is pinned to stage 1, by line 1 to stage 0");
     bad.node = &pin[1];
-    assert_int_equal(ap_pipe_pins_find(&ctx->arena, m, &bad, "pins", &stage), AP_ERR_USAGE);
+    assert_int_equal(ap_pipe_pins_find(&ctx->arena, m, &bad, 0, "pins", &stage), AP_ERR_USAGE);
     assert_string_equal(ap_diag_str(ctx, &ctx->diags.at[1]), "pins:3: no node matches \"nobody\"");
-    assert_ok(ctx, ap_pipe_pins_find(&ctx->arena, m, &(ap_pins){0}, "pins", &stage));
+    bad = (ap_pins){.nnodes = 1, .node = &pin[3]};
+    assert_int_equal(ap_pipe_pins_find(&ctx->arena, m, &bad, 0, "pins", &stage), AP_ERR_USAGE);
+    assert_string_equal(ap_diag_str(ctx, &ctx->diags.at[2]),
+                        "test: node \"l.0/act\" (Relu): pins:4: it is pinned to stage 2, and no node is left for stage "
+                        "0: nodes are in stages in the order of the model");
+    assert_ok(ctx, ap_pipe_pins_find(&ctx->arena, m, &(ap_pins){0}, 0, "pins", &stage));
     assert_null(stage);
     ap_ctx_release(ctx);
 }
