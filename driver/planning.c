@@ -140,17 +140,24 @@ static ap_status check_node_pins(ap_ctx *ctx, const ap_options *opt, const ap_pl
 
 /* ---- all of it ---- */
 
-ap_status ap_plan_is_given(ap_ctx *ctx, const ap_options *opt)
+bool ap_plan_is_asked(const ap_options *opt)
 {
     const char *const decided[] = {opt->devices, opt->cluster, opt->mesh,         opt->memory,
                                    opt->pin,     opt->split,   opt->time_limit,   opt->budget,
                                    opt->threads, opt->stages,  opt->microbatches, opt->objective};
     for (size_t i = 0; i < sizeof decided / sizeof *decided; i++)
         if (decided[i])
-            return ap_fail(ctx, AP_ERR_USAGE, 0,
-                           "a plan is used as it is: no --devices, --cluster, --mesh, --memory, --pin, --split, "
-                           "--stages, --microbatches, --objective, --time-limit, --budget, --threads beside it");
-    return AP_OK;
+            return true;
+    return false;
+}
+
+ap_status ap_plan_is_given(ap_ctx *ctx, const ap_options *opt)
+{
+    if (!ap_plan_is_asked(opt))
+        return AP_OK;
+    return ap_fail(ctx, AP_ERR_USAGE, 0,
+                   "a plan is used as it is: no --devices, --cluster, --mesh, --memory, --pin, --split, "
+                   "--stages, --microbatches, --objective, --time-limit, --budget, --threads beside it");
 }
 
 ap_status ap_plan_request_check(ap_ctx *ctx, const ap_options *opt, const ap_cluster *c)

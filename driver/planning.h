@@ -23,6 +23,8 @@ ap_status ap_plan_request_check(ap_ctx *ctx, const ap_options *opt, const ap_clu
 /* Devices of the cluster that no stage has. */
 int64_t ap_idle_devices(const ap_pipeline *p, const ap_cluster *c);
 
+/* Does any option say how to plan? */
+bool ap_plan_is_asked(const ap_options *opt);
 /* AP_ERR_USAGE when an option asks for what a given plan has decided. */
 ap_status ap_plan_is_given(ap_ctx *ctx, const ap_options *opt);
 

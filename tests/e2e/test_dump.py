@@ -125,6 +125,16 @@ def test_dot_refusals(autopar, layers):
     assert "dot" in autopar("dump", layers, "--format", "svg", code=2).stderr
 
 
+def test_planning_options_are_heard(autopar, layers):
+    """Whoever says how to plan sees the plan."""
+    planned = autopar("dump", layers, "--devices", 4, "--stages", 2, "--format", "ir").stdout
+    assert planned.startswith("pipeline ") and "stage1" in planned
+    assert planned == autopar("dump", layers, "--devices", 4, "--stages", 2, "--format", "ir", "--state", "planned").stdout
+    assert "pipeline" not in autopar("dump", layers, "--format", "ir").stdout
+    p = autopar("dump", layers, "--devices", 4, "--format", "ir", "--state", "normal", code=2)
+    assert "--state normal comes before planning" in p.stderr
+
+
 def opsets(text):
     """{opset} of a range text, up to 30"""
     found = set()
