@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+enum { LISTED = 64 }; /* pairs of ranks */
+
 static ap_value largest_at(const ap_offer *o, uint32_t b)
 {
     return o->in->l->largest[b];
@@ -114,6 +116,28 @@ static ap_sharding_info sharding_of(const ap_label *l)
     return s;
 }
 
+static bool is_in_one_island(const ap_cluster *c, const ap_mesh_info *a, const ap_mesh_info *b)
+{
+    int32_t last = b->first_rank + ap_mesh_ranks(b) - 1; /* the later one */
+    return ap_cluster_host(c, a->first_rank) == ap_cluster_host(c, last) &&
+           ap_cluster_island(c, a->first_rank) == ap_cluster_island(c, last);
+}
+
+/* Pieces between large sub-meshes are many, and there are many such pairs; inside an island they need not be listed. */
+static int64_t price_sides(const ap_offer *o, const ap_transfer_side *from, const ap_transfer_side *to, int64_t bytes)
+{
+    const ap_cluster *c = &o->in->opt->cluster;
+    ap_ctx *ctx = o->in->m->ctx;
+    bool large = ap_mesh_ranks(from->mesh) > LISTED / ap_mesh_ranks(to->mesh);
+    if (large && is_in_one_island(c, from->mesh, to->mesh))
+        return ap_transfer_estimate(c, from, to, bytes);
+    ap_arena scratch;
+    ap_arena_init(&scratch, ctx->scratch.out_of_memory, ctx->scratch.user);
+    int64_t ps = ap_transfer_cost(c, &scratch, from, to, bytes);
+    ap_arena_deinit(&scratch);
+    return ps;
+}
+
 static int64_t price(ap_offer *o, uint32_t b, const ap_offer_view *from, uint32_t out, const ap_offer_view *to,
                      uint32_t in, ap_near near)
 {
@@ -131,11 +155,8 @@ static int64_t price(ap_offer *o, uint32_t b, const ap_offer_view *from, uint32_
     ap_mesh_info ma = ap_pipe_view_mesh(ctx, &va), mz = ap_pipe_view_mesh(ctx, &vz);
     ap_shape_info sa = shape_of(o, from, b, a), sz = shape_of(o, to, b, z);
     ap_sharding_info ha = sharding_of(a), hz = sharding_of(z);
-    ap_arena scratch;
-    ap_arena_init(&scratch, ctx->scratch.out_of_memory, ctx->scratch.user);
-    int64_t ps = ap_transfer_cost(&o->in->opt->cluster, &scratch, &(ap_transfer_side){&ma, &sa, &ha},
-                                  &(ap_transfer_side){&mz, &sz, &hz}, element_bytes(o, b));
-    ap_arena_deinit(&scratch);
+    int64_t ps =
+        price_sides(o, &(ap_transfer_side){&ma, &sa, &ha}, &(ap_transfer_side){&mz, &sz, &hz}, element_bytes(o, b));
     int64_t whole = ap_type_bytes(ctx, ap_value_type(o->in->m, largest_at(o, b)));
     return ps == INT64_MAX ? AP_STAGES_NONE : scaled(ps, all_bytes(o, b), ap_max_i64(whole, 1));
 }

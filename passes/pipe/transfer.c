@@ -2,6 +2,7 @@
  * is walked box by box of the source grid. */
 #include "passes/pipe/transfer.h"
 
+#include <math.h>
 #include <string.h>
 
 /* One side as a grid. Factor f is cut into parts[f] shards of extent[f] elements; the shard of part p is on the ranks
@@ -356,4 +357,46 @@ int64_t ap_transfer_cost(const ap_cluster *cluster, ap_arena *arena, const ap_tr
     }
     walk_all(&w);
     return p.latency + p.most < 9e18 ? (int64_t)(p.latency + p.most) : INT64_MAX;
+}
+
+/* ---- the price, by counting ---- */
+
+/* Elements of the largest shard of factor f. */
+static int64_t shard_extent(const ap_transfer_side *s, int f)
+{
+    int64_t parts = s->sharding->axes[f] ? ap_mesh_axes_size(s->mesh, s->sharding->axes[f]) : 1;
+    int64_t extent = parts == 1 ? s->shape->logical[f] : s->shape->physical[f] / parts;
+    return ap_min_i64(extent, s->shape->logical[f]);
+}
+
+/* How many ranks hold the same. */
+static int64_t holders(const ap_transfer_side *s)
+{
+    uint8_t split = ap_sharding_split_mask(s->sharding);
+    int64_t n = 1;
+    for (int a = 0; a < s->mesh->naxes; a++)
+        n *= split >> a & 1 ? 1 : s->mesh->axis_size[a];
+    return n;
+}
+
+/* A source shard goes out in `pieces`, one for each destination rank that holds a part of it; all of them together are
+ * the shard as often as destination ranks hold the same. Its holders take turns. */
+int64_t ap_transfer_estimate(const ap_cluster *cluster, const ap_transfer_side *from, const ap_transfer_side *to,
+                             int64_t element_bytes)
+{
+    double sent = 1, received = 1, pieces = (double)holders(to), turns = (double)holders(from);
+    for (int f = 0; f < from->shape->nfactors; f++) {
+        int64_t a = shard_extent(from, f), b = shard_extent(to, f);
+        if (a == 0 || b == 0)
+            return 0;
+        int64_t met = (a + b - 1) / b; /* parts of the destination */
+        pieces *= (double)met;
+        sent *= (double)a;
+        received *= (double)b;
+    }
+    sent *= (double)holders(to) * ceil(pieces / turns) / pieces;
+    ap_level level = ap_cluster_level(cluster, from->mesh->first_rank, to->mesh->first_rank);
+    double most = sent > received ? sent : received, rate = (double)level.bytes_per_second;
+    double ps = (double)level.latency_ps + (rate > 0 ? most * (double)element_bytes * 1e12 / rate : 0);
+    return ps < 9e18 ? (int64_t)ps : INT64_MAX;
 }

@@ -42,5 +42,9 @@ ap_status ap_transfer_find(ap_ctx *ctx, ap_arena *arena, const ap_cluster *clust
  * ap_transfer_find fails. Allocates in `arena`, a few words per rank. */
 int64_t ap_transfer_cost(const ap_cluster *cluster, ap_arena *arena, const ap_transfer_side *from,
                          const ap_transfer_side *to, int64_t element_bytes);
+/* The same in no time, however many ranks there are: that of the two sides inside one island, without a rank in common
+ * and without microbatches. Exact where all pieces have one size. */
+int64_t ap_transfer_estimate(const ap_cluster *cluster, const ap_transfer_side *from, const ap_transfer_side *to,
+                             int64_t element_bytes);
 
 #endif

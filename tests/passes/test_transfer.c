@@ -276,6 +276,45 @@ static void spread(void **unused)
     ap_ctx_release(h.ctx);
 }
 
+/* Powers of two cut powers of two into pieces of one size: counting them is listing them. */
+static void counted(void **unused)
+{
+    (void)unused;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_cluster c;
+    ap_cluster_local(64, &c);
+    uint64_t state = 7;
+    for (int round = 0; round < 2000; round++) {
+        ap_mesh_info mesh[2];
+        ap_shape_info shape[2];
+        ap_sharding_info sharding[2];
+        int64_t dim[3];
+        for (int f = 0; f < 3; f++)
+            dim[f] = (int64_t)32 << draw(&state, 2);
+        for (int i = 0; i < 2; i++) {
+            mesh[i] = (ap_mesh_info){.name = ap_name_make(ctx, "m"), .naxes = 2, .first_rank = 32 * i};
+            sharding[i] = (ap_sharding_info){.nfactors = 3};
+            shape[i] = (ap_shape_info){.rank = 3, .nfactors = 3};
+            for (int f = 0; f < 3; f++)
+                shape[i].logical[f] = shape[i].physical[f] = dim[f];
+            for (int a = 0; a < 2; a++) {
+                mesh[i].axis_name[a] = ap_name_format(ctx, "a%d", a);
+                mesh[i].axis_size[a] = 1 << draw(&state, a ? 3 : 4);
+                int f = (int)draw(&state, 4);
+                if (f < 3)
+                    sharding[i].axes[f] = ap_axes_append(sharding[i].axes[f], a);
+            }
+        }
+        ap_transfer_side from = {&mesh[0], &shape[0], &sharding[0]}, to = {&mesh[1], &shape[1], &sharding[1]};
+        int64_t listed = ap_transfer_cost(&c, &ctx->scratch, &from, &to, 4),
+                all = ap_transfer_estimate(&c, &from, &to, 4);
+        int64_t apart = all > listed ? all - listed : listed - all;
+        assert_true(listed > 0 && apart <= 1 + listed / 1000000000); /* sums of doubles */
+        ap_arena_reset(&ctx->scratch);
+    }
+    ap_ctx_release(ctx);
+}
+
 static void refused(void **unused)
 {
     (void)unused;
@@ -297,10 +336,8 @@ static void refused(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_pairs),
-        cmocka_unit_test(prices),
-        cmocka_unit_test(spread),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(random_pairs), cmocka_unit_test(prices),  cmocka_unit_test(spread),
+        cmocka_unit_test(counted),      cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
