@@ -210,6 +210,20 @@ static ap_status tell_two(const finder *f, ap_loc loc, uint32_t a, uint32_t b, c
                    x->line, x->stage);
 }
 
+/* Whatever became of an imported node, its location is still there. */
+static ap_status tell_unmatched(ap_ctx *ctx, const ap_node_pin *pin, const char *file)
+{
+    for (uint32_t i = 0; i < ctx->locs.len; i++) {
+        const ap_loc_info *was = &ctx->locs.at[i];
+        if (was->op && name_matches(ctx, pin->pattern, was->node))
+            return ap_fail(ctx, AP_ERR_USAGE, 0,
+                           "%s:%d: no node that is left matches \"%s\": \"%s\" (%s) was computed when compiling, or "
+                           "went into other nodes",
+                           file, pin->line, pin->pattern, ap_name_str(ctx, was->node), ap_name_str(ctx, was->op));
+    }
+    return ap_fail(ctx, AP_ERR_USAGE, 0, "%s:%d: no node matches \"%s\"", file, pin->line, pin->pattern);
+}
+
 static ap_status check_used(const finder *f, const char *file)
 {
     for (uint32_t i = 0; i < f->pins->nnodes; i++) {
@@ -217,8 +231,7 @@ static ap_status check_used(const finder *f, const char *file)
             continue;
         if (f->beaten[i].loc)
             return tell_two(f, f->beaten[i].loc, f->beaten[i].pin, i, file);
-        return ap_fail(f->m->ctx, AP_ERR_USAGE, 0, "%s:%d: no node matches \"%s\"", file, f->pins->node[i].line,
-                       f->pins->node[i].pattern);
+        return tell_unmatched(f->m->ctx, &f->pins->node[i], file);
     }
     return AP_OK;
 }
