@@ -122,9 +122,6 @@ static ap_status dump_model(ap_ctx *ctx, const ap_options *opt, const char *form
     int state;
     bool plans = opt->plan || ap_plan_is_asked(opt);
     AP_TRY(find_state(ctx, opt->state, strcmp(format, "ir") == 0 && !plans ? IMPORTED : PLANNED, &state));
-    if (plans && state < PLANNED)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--state %s comes before planning: no options that say how to plan",
-                       opt->state);
     AP_TRY(ap_job_import(ctx, opt, true, job));
     if (state >= NORMAL)
         AP_TRY(ap_job_normalise(job));

@@ -27,8 +27,8 @@ typedef struct ap_batch {
 ap_status ap_batch_find(ap_ctx *ctx, const ap_module *m, const int8_t *argument, ap_arena *arena, ap_batch *out);
 
 /* The factors to give to ap_batch_find, in ctx->arena, from dimensions: dim[i] of argument i, or AP_NO_BATCH. The batch
- * is the first factor of its dimension. AP_ERR_USAGE: no argument has a batch of that many microbatches with none empty, or they have
- * batches of different extents. */
+ * is the first factor of its dimension. AP_ERR_USAGE: no argument has a batch of that many microbatches with none
+ * empty, or they have batches of different extents. */
 ap_status ap_batch_arguments(ap_ctx *ctx, const ap_module *m, const int8_t *dim, int32_t microbatches,
                              const int8_t **out);
 
