@@ -23,12 +23,14 @@ static void add_count(maker *m, const ap_affine *value)
     b->count[b->ncounts++] = (ap_count){.dim = b->ndims, .value = *value};
 }
 
-/* One more dimension; `turns` as in a nest. */
+/* One more dimension; `turns` as in a nest. A loop that does not move along counts as well: without turns, nothing is
+ * written. */
 static void add_dim(maker *m, int64_t extent, int64_t stride, uint32_t turns)
 {
     ap_written *b = &m->box;
-    if (stride == 0 || (extent == 1 && !turns))
+    if (!turns && (stride == 0 || extent == 1))
         return;
+    extent = stride == 0 ? ap_min_i64(extent, 1) : extent;
     if (b->ndims == AP_MAX_LOOPS) {
         m->bad = true;
         return;
