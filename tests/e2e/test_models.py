@@ -52,9 +52,13 @@ def test_check(autopar, models, tmp_path, name, devices):
     for data in sets:
         out = tmp_path / data.name
         autopar("compile", models / name / "model.onnx", "-o", out, "--shapes-from", data, "--devices", devices)
-        result = autopar.json("check", out, "--data", data)
+        result = autopar.json("check", out, "--data", data, *TOLERANCE.get((name, data.name), []))
         assert result["ok"] and result["outputs"], result
 
+
+# The stored outputs are themselves up to 2.4e-4 off the exact ones, at a token of which rounding decides the logits; sums along rows
+# are made in as many lanes as the processor's vectors have: one element of 113,472 differs on processors without AVX-512.
+TOLERANCE = {("rxn-albert-mlm-op13", "test_data_set_1"): ["--atol", "5e-4"]}
 
 SPLITS = {
     "2x2": ("--devices", 4, "--mesh", "2x2"),
