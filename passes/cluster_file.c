@@ -30,7 +30,7 @@
 #include <string.h>
 #include <yaml.h>
 
-#define MAX_FILE (1u << 20)
+#define MAX_FILE (1u << 17) /* libyaml takes time with the square of the depth: a second at most */
 
 typedef struct reader {
     ap_ctx *ctx;
@@ -560,7 +560,7 @@ ap_status ap_cluster_from_text(ap_ctx *ctx, const char *file, const char *text, 
 {
     *out = (ap_cluster){.name = ""};
     if (size > MAX_FILE)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "%s: larger than 1 MiB, this is no cluster file", file);
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "%s: larger than 128 KiB, this is no cluster file", file);
     yaml_document_t *doc = AP_NEW(&ctx->arena, yaml_document_t);
     ap_ctx_on_release(ctx, delete_document, doc);
     AP_TRY(load(ctx, file, text, size, doc));
@@ -574,7 +574,7 @@ ap_status ap_cluster_from_file(ap_ctx *ctx, const char *path, ap_cluster *out)
     AP_TRY(ap_file_map(ctx, path, &f));
     if (f.size > MAX_FILE) {
         ap_file_unmap(&f);
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "%s: larger than 1 MiB, this is no cluster file", path);
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "%s: larger than 128 KiB, this is no cluster file", path);
     }
     char *text = ap_arena_memdup(&ctx->arena, f.data ? (const void *)f.data : "", (size_t)f.size);
     size_t size = (size_t)f.size;

@@ -108,7 +108,7 @@ static void main_program(void **state)
     assert_int_equal(run_model(&b, "ids.npy missing.npy"), 4);
     expect_log(&b, "missing.npy: No such file");
     assert_int_equal(run_model(&b, "ids.npy emb.h"), 1);
-    assert_int_equal(run_model(&b, "ids.npy scale.npy --weights emb.h"), 1);
+    assert_int_equal(run_model(&b, "ids.npy scale.npy --weights emb.h"), 4);
     expect_log(&b, "not a safetensors file");
     assert_int_equal(run_model(&b, "ids.npy scale.npy --weights nowhere"), 4);
     assert_int_equal(run_model(&b, "ids.npy scale.npy --output-dir emb.h"), 4);

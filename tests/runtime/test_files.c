@@ -323,7 +323,7 @@ static void weights_checked(void **state)
         } else {
             if (!strstr(text, cases[i].text))
                 print_message("%s: %s\n", cases[i].header, text);
-            assert_int_equal(status, APRT_ERR_DATA);
+            assert_int_equal(status, APRT_ERR_ENV);
             assert_non_null(strstr(text, cases[i].text));
         }
     }

@@ -278,7 +278,7 @@ static void run_large(uint32_t layers, int32_t hosts, int32_t devices, uint32_t 
 static void large_ones(void **state)
 {
     (void)state;
-#ifdef __OPTIMIZE__
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
     bool quick = getenv("AP_TESTS_QUICK") != NULL;
 #else
     bool quick = true; /* minutes */
