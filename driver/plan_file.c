@@ -11,6 +11,14 @@
 
 #define PLAN_SCHEMA 2
 
+int64_t ap_idle_devices(const ap_pipeline *p, const ap_cluster *c)
+{
+    int64_t idle = ap_cluster_devices(c);
+    for (uint32_t s = 0; s < p->stages.len; s++)
+        idle -= ap_mesh_ranks(ap_stage_mesh(&p->stages.at[s]));
+    return idle;
+}
+
 static double seconds(int64_t ps)
 {
     return (double)ps * 1e-12;

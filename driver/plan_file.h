@@ -35,4 +35,7 @@ ap_status ap_job_report(ap_job *job, const char **out);
 /* The text of a JSON object, which is released; AP_ERR_ENV when memory is out. */
 ap_status ap_json_text(ap_ctx *ctx, cJSON *json, const char **out);
 
+/* Devices of the cluster that no stage has. */
+int64_t ap_idle_devices(const ap_pipeline *p, const ap_cluster *c);
+
 #endif

@@ -215,11 +215,3 @@ ap_status ap_plan_request_read(ap_ctx *ctx, const ap_options *opt, ap_plan_reque
     p->pin = out->pins.pin;
     return AP_OK;
 }
-
-int64_t ap_idle_devices(const ap_pipeline *p, const ap_cluster *c)
-{
-    int64_t idle = ap_cluster_devices(c);
-    for (uint32_t s = 0; s < p->stages.len; s++)
-        idle -= ap_mesh_ranks(ap_stage_mesh(&p->stages.at[s]));
-    return idle;
-}

@@ -20,9 +20,6 @@ ap_status ap_plan_request_read(ap_ctx *ctx, const ap_options *opt, ap_plan_reque
 /* AP_ERR_USAGE when a program cannot have so many devices. */
 ap_status ap_plan_request_check(ap_ctx *ctx, const ap_options *opt, const ap_cluster *c);
 
-/* Devices of the cluster that no stage has. */
-int64_t ap_idle_devices(const ap_pipeline *p, const ap_cluster *c);
-
 /* Does any option say how to plan? */
 bool ap_plan_is_asked(const ap_options *opt);
 /* AP_ERR_USAGE when an option asks for what a given plan has decided. */
