@@ -63,18 +63,25 @@ typedef enum aprt_dtype {
 
 /* ------------------------------------------------------------------------------------------------------------------
  * Arithmetic for kernels. Everything here is branch-free where it matters, so that loops over it become vector code
- * without any of the "fast math" switches: NaN and infinities behave as they should.
+ * without any of the "fast math" switches: NaN and infinities behave as they should. Kernels in CUDA have the same
+ * formulas.
  */
-#ifndef __cplusplus
 
-static inline uint32_t aprt_bits_f32(float x)
+/* A function that C, C++ and CUDA, on either side, may call. */
+#ifdef __CUDACC__
+#define APRT_FN static inline __host__ __device__
+#else
+#define APRT_FN static inline
+#endif
+
+APRT_FN uint32_t aprt_bits_f32(float x)
 {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
 
-static inline float aprt_f32_bits(uint32_t u)
+APRT_FN float aprt_f32_bits(uint32_t u)
 {
     float x;
     memcpy(&x, &u, sizeof x);
@@ -82,18 +89,29 @@ static inline float aprt_f32_bits(uint32_t u)
 }
 
 /* Half precision, round to nearest even. */
-static inline float aprt_f16_to_f32(uint16_t h)
+APRT_FN float aprt_f16_to_f32(uint16_t h)
 {
+#ifdef __CUDA_ARCH__ /* there is an instruction */
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+    return x;
+#else
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7fffu;
     /* 0x1p-14 * 1.m is put together as a normal number; subtracting 0x1p-14 leaves the subnormal's value. */
     uint32_t normal = (rest << 13) + (112u << 23), special = (rest << 13) | 0x7f800000u;
     uint32_t subnormal = aprt_bits_f32(aprt_f32_bits((rest << 13) + (113u << 23)) - 0x1p-14f);
     uint32_t u = rest >= 0x7c00u ? special : normal;
     return aprt_f32_bits((rest < 0x0400u ? subnormal : u) | sign);
+#endif
 }
 
-static inline uint16_t aprt_f32_to_f16(float x)
+APRT_FN uint16_t aprt_f32_to_f16(float x)
 {
+#ifdef __CUDA_ARCH__
+    uint16_t y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+#else
     uint32_t u = aprt_bits_f32(x), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
     uint32_t normal = (a - (112u << 23) + 0x0fffu + (a >> 13 & 1u)) >> 13;
     uint32_t subnormal = aprt_bits_f32(aprt_f32_bits(a) + 0.5f) - 0x3f000000u; /* the adder rounds */
@@ -101,31 +119,32 @@ static inline uint16_t aprt_f32_to_f16(float x)
     h = a >= 0x477ff000u ? 0x7c00u : h;
     h = a > 0x7f800000u ? 0x7e00u : h;
     return (uint16_t)(h | sign);
+#endif
 }
 
-static inline float aprt_bf16_to_f32(uint16_t h)
+APRT_FN float aprt_bf16_to_f32(uint16_t h)
 {
     return aprt_f32_bits((uint32_t)h << 16);
 }
 
-static inline uint16_t aprt_f32_to_bf16(float x)
+APRT_FN uint16_t aprt_f32_to_bf16(float x)
 {
     uint32_t u = aprt_bits_f32(x), r = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
     return (uint16_t)(x != x ? (u >> 16 | 0x40u) : r);
 }
 
-static inline float aprt_round_f16(float x)
+APRT_FN float aprt_round_f16(float x)
 {
     return aprt_f16_to_f32(aprt_f32_to_f16(x));
 }
-static inline float aprt_round_bf16(float x)
+APRT_FN float aprt_round_bf16(float x)
 {
     return aprt_bf16_to_f32(aprt_f32_to_bf16(x));
 }
 
 /* e^x within 1.5 ulp: x = n ln 2 + r, a polynomial in r, and 2^n in two steps so that subnormal results come out. The
  * integer n is read from the bits of a sum whose last place is worth one. */
-static inline float aprt_exp_f32(float x)
+APRT_FN float aprt_exp_f32(float x)
 {
     float c = x < -104.0f ? -104.0f : x;
     c = c > 89.0f ? 89.0f : c;
@@ -138,7 +157,7 @@ static inline float aprt_exp_f32(float x)
     return p * aprt_f32_bits((half + 127u) << 23) * aprt_f32_bits((k - half + 127u) << 23);
 }
 
-static inline float aprt_tanh_f32(float x)
+APRT_FN float aprt_tanh_f32(float x)
 {
     float a = fabsf(x), u = x * x;
     float p =
@@ -149,7 +168,7 @@ static inline float aprt_tanh_f32(float x)
 }
 
 /* |x| < 1: x times a polynomial in x². Beyond: 1 - e^q(|x|), where q approximates log erfc; 1 from 4 on. */
-static inline float aprt_erf_f32(float x)
+APRT_FN float aprt_erf_f32(float x)
 {
     float a = fabsf(x), u = x * x;
     float p = (((((7.8538575507e-5f * u - 8.0101924749e-4f) * u + 5.1883275550e-3f) * u - 2.6853811867e-2f) * u +
@@ -172,25 +191,25 @@ static inline float aprt_erf_f32(float x)
     return copysignf(a < 1.0f ? small : large, x);
 }
 
-static inline double aprt_exp_f64(double x)
+APRT_FN double aprt_exp_f64(double x)
 {
     return exp(x);
 }
-static inline double aprt_tanh_f64(double x)
+APRT_FN double aprt_tanh_f64(double x)
 {
     return tanh(x);
 }
-static inline double aprt_erf_f64(double x)
+APRT_FN double aprt_erf_f64(double x)
 {
     return erf(x);
 }
 
 /* `x`, or a NaN when `is_nan`, without a branch: chains of them become vector code. */
-static inline float aprt_or_nan_f32(float x, int is_nan)
+APRT_FN float aprt_or_nan_f32(float x, int is_nan)
 {
     return aprt_f32_bits(aprt_bits_f32(x) | (uint32_t)-is_nan);
 }
-static inline double aprt_or_nan_f64(double x, int is_nan)
+APRT_FN double aprt_or_nan_f64(double x, int is_nan)
 {
     uint64_t u;
     memcpy(&u, &x, sizeof u);
@@ -201,15 +220,15 @@ static inline double aprt_or_nan_f64(double x, int is_nan)
 
 /* Maximum and minimum where NaN wins; sign is 0 for 0 and NaN for NaN. */
 #define APRT_FLOAT_OPS(T, s)                                                                                           \
-    static inline T aprt_max_##s(T x, T y)                                                                             \
+    APRT_FN T aprt_max_##s(T x, T y)                                                                                   \
     {                                                                                                                  \
         return aprt_or_nan_##s(x > y ? x : y, x != x);                                                                 \
     }                                                                                                                  \
-    static inline T aprt_min_##s(T x, T y)                                                                             \
+    APRT_FN T aprt_min_##s(T x, T y)                                                                                   \
     {                                                                                                                  \
         return aprt_or_nan_##s(x < y ? x : y, x != x);                                                                 \
     }                                                                                                                  \
-    static inline T aprt_sign_##s(T x)                                                                                 \
+    APRT_FN T aprt_sign_##s(T x)                                                                                       \
     {                                                                                                                  \
         return x > 0 ? (T)1 : x < 0 ? (T)-1 : x != x ? x : (T)0;                                                       \
     }
@@ -220,64 +239,64 @@ APRT_FLOAT_OPS(double, f64)
 /* Integers wrap; x/0 and x mod 0 are 0, MIN/-1 is MIN; mod has the sign of the divisor. U is the unsigned type in which
  * the sums are made, wide enough not to be promoted to a signed one. */
 #define APRT_INT_COMMON(T, U, s)                                                                                       \
-    static inline T aprt_add_##s(T x, T y)                                                                             \
+    APRT_FN T aprt_add_##s(T x, T y)                                                                                   \
     {                                                                                                                  \
         return (T)((U)x + (U)y);                                                                                       \
     }                                                                                                                  \
-    static inline T aprt_sub_##s(T x, T y)                                                                             \
+    APRT_FN T aprt_sub_##s(T x, T y)                                                                                   \
     {                                                                                                                  \
         return (T)((U)x - (U)y);                                                                                       \
     }                                                                                                                  \
-    static inline T aprt_mul_##s(T x, T y)                                                                             \
+    APRT_FN T aprt_mul_##s(T x, T y)                                                                                   \
     {                                                                                                                  \
         return (T)((U)x * (U)y);                                                                                       \
     }                                                                                                                  \
-    static inline T aprt_neg_##s(T x)                                                                                  \
+    APRT_FN T aprt_neg_##s(T x)                                                                                        \
     {                                                                                                                  \
         return (T)((U)0 - (U)x);                                                                                       \
     }                                                                                                                  \
-    static inline T aprt_max_##s(T x, T y)                                                                             \
+    APRT_FN T aprt_max_##s(T x, T y)                                                                                   \
     {                                                                                                                  \
         return x > y ? x : y;                                                                                          \
     }                                                                                                                  \
-    static inline T aprt_min_##s(T x, T y)                                                                             \
+    APRT_FN T aprt_min_##s(T x, T y)                                                                                   \
     {                                                                                                                  \
         return x < y ? x : y;                                                                                          \
     }
 #define APRT_SIGNED_OPS(T, U, s)                                                                                       \
     APRT_INT_COMMON(T, U, s)                                                                                           \
-    static inline T aprt_abs_##s(T x)                                                                                  \
+    APRT_FN T aprt_abs_##s(T x)                                                                                        \
     {                                                                                                                  \
         return x < 0 ? aprt_neg_##s(x) : x;                                                                            \
     }                                                                                                                  \
-    static inline T aprt_sign_##s(T x)                                                                                 \
+    APRT_FN T aprt_sign_##s(T x)                                                                                       \
     {                                                                                                                  \
         return (T)((x > 0) - (x < 0));                                                                                 \
     }                                                                                                                  \
-    static inline T aprt_div_##s(T x, T y)                                                                             \
+    APRT_FN T aprt_div_##s(T x, T y)                                                                                   \
     {                                                                                                                  \
         return y == 0 ? (T)0 : y == -1 ? aprt_neg_##s(x) : (T)(x / y);                                                 \
     }                                                                                                                  \
-    static inline T aprt_mod_##s(T x, T y)                                                                             \
+    APRT_FN T aprt_mod_##s(T x, T y)                                                                                   \
     {                                                                                                                  \
         T r = y == 0 || y == -1 ? (T)0 : (T)(x % y);                                                                   \
         return r != 0 && (r < 0) != (y < 0) ? (T)(r + y) : r;                                                          \
     }
 #define APRT_UNSIGNED_OPS(T, U, s)                                                                                     \
     APRT_INT_COMMON(T, U, s)                                                                                           \
-    static inline T aprt_abs_##s(T x)                                                                                  \
+    APRT_FN T aprt_abs_##s(T x)                                                                                        \
     {                                                                                                                  \
         return x;                                                                                                      \
     }                                                                                                                  \
-    static inline T aprt_sign_##s(T x)                                                                                 \
+    APRT_FN T aprt_sign_##s(T x)                                                                                       \
     {                                                                                                                  \
         return (T)(x != 0);                                                                                            \
     }                                                                                                                  \
-    static inline T aprt_div_##s(T x, T y)                                                                             \
+    APRT_FN T aprt_div_##s(T x, T y)                                                                                   \
     {                                                                                                                  \
         return y == 0 ? (T)0 : (T)(x / y);                                                                             \
     }                                                                                                                  \
-    static inline T aprt_mod_##s(T x, T y)                                                                             \
+    APRT_FN T aprt_mod_##s(T x, T y)                                                                                   \
     {                                                                                                                  \
         return y == 0 ? (T)0 : (T)(x % y);                                                                             \
     }
@@ -295,7 +314,7 @@ APRT_UNSIGNED_OPS(uint64_t, uint64_t, u64)
 
 /* Floats to integers truncate; what does not fit is clamped, NaN gives 0. END is the first value that is too large. */
 #define APRT_OF_FLOAT(T, s, END, low, high)                                                                            \
-    static inline T aprt_##s##_of_float(double x)                                                                      \
+    APRT_FN T aprt_##s##_of_float(double x)                                                                            \
     {                                                                                                                  \
         return x != x ? (T)0 : x >= END ? high : x <= (double)low ? low : (T)x;                                        \
     }
@@ -308,8 +327,6 @@ APRT_OF_FLOAT(uint16_t, u16, 0x1p16, 0, UINT16_MAX)
 APRT_OF_FLOAT(uint32_t, u32, 0x1p32, 0, UINT32_MAX)
 APRT_OF_FLOAT(uint64_t, u64, 0x1p64, 0, UINT64_MAX)
 #undef APRT_OF_FLOAT
-
-#endif /* !__cplusplus */
 
 /* ------------------------------------------------------------------------------------------------------------------
  * The tables of a program.
