@@ -107,7 +107,7 @@ typedef struct ap_nest {
  * over the loops, m and n, where operand 2 is C and holds the sums; operands from 3 on are its own. Nothing else that
  * the kernel reads or writes lies in C, unlike in a nest, where an operand may be overwritten in place. */
 typedef struct ap_gemm {
-    ap_dtype dtype; /* f32 or f64 */
+    ap_dtype dtype; /* f32 or f64; f16 and bf16 where the target has a library for them: sums in f32, rounded once */
     bool panels;    /* B is a parameter stored as AP_STORE_PANELS: rsb is n, csb 1, and no turns of n or k */
     uint8_t nloops;
     int64_t extent[AP_MAX_LOOPS], stride_a[AP_MAX_LOOPS], stride_b[AP_MAX_LOOPS], stride_c[AP_MAX_LOOPS];

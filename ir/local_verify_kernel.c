@@ -295,8 +295,8 @@ static const char *gemm_fault(const ap_kernel *k)
         return "a matrix product has three operands, and more only where something follows";
     if (k->operand[0].written || k->operand[1].written || !k->operand[2].written)
         return "a matrix product reads two operands and writes the third";
-    if (g->dtype != AP_F32 && g->dtype != AP_F64)
-        return "matrix products are of f32 or f64";
+    if (!ap_dtype_is_float(g->dtype))
+        return "matrix products are of floats";
     for (int i = 0; i < 3; i++)
         if (k->operand[i].dtype != g->dtype)
             return "an operand has another type than the matrix product";

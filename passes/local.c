@@ -285,9 +285,10 @@ static ap_status emit_all(ap_low *low)
     return AP_OK;
 }
 
-static ap_status lower(ap_ctx *ctx, ap_module *m, const char *name, bool in_parts, ap_low *low)
+static ap_status lower(ap_ctx *ctx, ap_module *m, const char *name, const ap_lower_options *opt, bool in_parts,
+                       ap_low *low)
 {
-    *low = (ap_low){.ctx = ctx, .scratch = &ctx->scratch, .m = m, .func = 0, .in_parts = in_parts};
+    *low = (ap_low){.ctx = ctx, .scratch = &ctx->scratch, .m = m, .func = 0, .options = *opt, .in_parts = in_parts};
     low->p = AP_NEW(&ctx->arena, ap_local);
     AP_TRY(find_mesh(low));
     fill_frame(low, name);
@@ -298,8 +299,10 @@ static ap_status lower(ap_ctx *ctx, ap_module *m, const char *name, bool in_part
     AP_TRY(ap_low_fuse(low));
     ap_low_find_followers(low);
     AP_TRY(emit_all(low));
-    AP_TRY(ap_low_panels(low));
-    ap_low_prepared(low);
+    if (opt->panels)
+        AP_TRY(ap_low_panels(low));
+    if (opt->prepared)
+        ap_low_prepared(low);
     return ap_low_assign_arena(low);
 }
 
@@ -309,17 +312,23 @@ static ap_status lower(ap_ctx *ctx, ap_module *m, const char *name, bool in_part
  * first of them on, longer than the planner thinks. Where that makes the arena larger, they are copied.
  *
  * needs: types, shardings, at most one mesh */
-ap_status ap_lower_local(ap_ctx *ctx, ap_module *m, const char *name, ap_local **out)
+ap_status ap_lower_local_for(ap_ctx *ctx, ap_module *m, const char *name, const ap_lower_options *opt, ap_local **out)
 {
     ap_low low, copying;
     if (m->funcs.len != 1)
         return ap_fail(ctx, AP_ERR_BUG, 0, "lowering: %u functions instead of one", m->funcs.len);
-    AP_TRY(lower(ctx, m, name, true, &low));
+    AP_TRY(lower(ctx, m, name, opt, true, &low));
     *out = low.p;
     if (!low.nparts)
         return AP_OK;
-    AP_TRY(lower(ctx, m, name, false, &copying));
+    AP_TRY(lower(ctx, m, name, opt, false, &copying));
     if (copying.p->arena_bytes < low.p->arena_bytes)
         *out = copying.p;
     return AP_OK;
+}
+
+ap_status ap_lower_local(ap_ctx *ctx, ap_module *m, const char *name, ap_local **out)
+{
+    const ap_lower_options cpu = ap_lower_cpu();
+    return ap_lower_local_for(ctx, m, name, &cpu, out);
 }

@@ -115,6 +115,7 @@ typedef struct ap_low {
     ap_func func;
     ap_local *p;
     ap_mesh_info mesh; /* naxes 0 without one */
+    ap_lower_options options;
     ap_low_value *value;
     AP_VEC(ap_low_item) items;
     AP_VEC(ap_low_group) groups;

@@ -468,7 +468,7 @@ static int find_packing(const product *pr)
 static bool suits_blas(const product *pr)
 {
     int64_t k = 1, all = 1;
-    if (pr->dtype != AP_F32 && pr->dtype != AP_F64)
+    if (!(pr->low->options.products >> pr->dtype & 1))
         return false;
     for (int i = 0; i < pr->nletters; i++) {
         if (!pr->letter[i].in_c)
@@ -503,9 +503,19 @@ static ap_status emit_packed_result(product *pr, ap_value root, ap_low_call *cal
     return ap_low_copy(pr->low, pr->dtype, rv->nfactors, rv->extent, rv->count, &packed, &final, &copy);
 }
 
+/* Sums over loops around the product pass through C, which 16-bit floats would round each time. */
+static bool is_summed_narrow(const product *pr, const choice *ch)
+{
+    bool narrow = pr->dtype == AP_F16 || pr->dtype == AP_BF16;
+    for (int i = 0; narrow && i < pr->nchains; i++)
+        if (pr->chain[i].kind == 'k' && i != ch->k)
+            return true;
+    return false;
+}
+
 static bool is_for_library(const product *pr, const choice *ch)
 {
-    return suits_blas(pr) && ch->score >= SMALL && !(ch->gemm.m == 1 && ch->gemm.n == 1);
+    return suits_blas(pr) && !is_summed_narrow(pr, ch) && ch->score >= SMALL && !(ch->gemm.m == 1 && ch->gemm.n == 1);
 }
 
 ap_status ap_low_emit_product_with(ap_low *low, const ap_low_item *it, const ap_low_place *c, const int8_t *loop,

@@ -24,8 +24,26 @@ ap_pass_fn ap_pass_rows;
 /* planned -> explicit: reshards become elementary steps. */
 ap_pass_fn ap_pass_explicit;
 
+/* What the kernels of a target take: the ways in which local programs differ by target, all of them. */
+typedef struct ap_lower_options {
+    bool panels;       /* parameters of products lie in panels (AP_STORE_PANELS) */
+    bool prepared;     /* weights of convolutions are gone when all is prepared (AP_STORE_PREPARED) */
+    uint32_t products; /* of which types matrix products are made by a library: bit 1 << ap_dtype. Other types, and
+                          16-bit floats where loops around the product are summed too, are loop nests */
+} ap_lower_options;
+static inline ap_lower_options ap_lower_cpu(void)
+{
+    return (ap_lower_options){.panels = true, .prepared = true, .products = 1u << AP_F32 | 1u << AP_F64};
+}
+/* cuBLASLt and cuDNN read weights as they are; 16-bit floats are multiplied with sums in f32. */
+static inline ap_lower_options ap_lower_cuda(void)
+{
+    return (ap_lower_options){.products = 1u << AP_F32 | 1u << AP_F64 | 1u << AP_F16 | 1u << AP_BF16};
+}
+
 /* explicit -> local. */
-ap_status ap_lower_local(ap_ctx *ctx, ap_module *m, const char *name, ap_local **out);
+ap_status ap_lower_local_for(ap_ctx *ctx, ap_module *m, const char *name, const ap_lower_options *opt, ap_local **out);
+ap_status ap_lower_local(ap_ctx *ctx, ap_module *m, const char *name, ap_local **out); /* for the CPU */
 
 /* Called after every pass; used by test builds to verify and evaluate (passes/check.c). */
 typedef struct ap_pass_hook {

@@ -121,12 +121,14 @@ static ap_status make_channel(ap_program *g, const ap_pipeline *p, const ap_wire
 
 /* ---- the program ---- */
 
-static ap_status lower_stages(ap_ctx *ctx, const ap_pipeline *p, const char *name, ap_program *g)
+static ap_status lower_stages(ap_ctx *ctx, const ap_pipeline *p, const char *name, const ap_lower_options *options,
+                              ap_program *g)
 {
     for (uint32_t s = 0; s < p->stages.len; s++) {
         ap_local *l;
         const char *stage = p->stages.len == 1 ? name : ap_name_str(ctx, p->stages.at[s].name);
-        AP_TRY(ap_lower_local(ctx, p->stages.at[s].m, stage, &l));
+        const ap_lower_options opt = options ? options[s] : ap_lower_cpu();
+        AP_TRY(ap_lower_local_for(ctx, p->stages.at[s].m, stage, &opt, &l));
         ap_vec_push(&ctx->arena, &g->stages, l);
     }
     if (g->stages.len > 1)
@@ -136,6 +138,12 @@ static ap_status lower_stages(ap_ctx *ctx, const ap_pipeline *p, const char *nam
 
 ap_status ap_lower_program(ap_ctx *ctx, const ap_pipeline *p, const ap_cluster *cluster, const char *name,
                            ap_program **out)
+{
+    return ap_lower_program_for(ctx, p, cluster, name, NULL, out);
+}
+
+ap_status ap_lower_program_for(ap_ctx *ctx, const ap_pipeline *p, const ap_cluster *cluster, const char *name,
+                               const ap_lower_options *options, ap_program **out)
 {
     ap_program *g = AP_NEW(&ctx->arena, ap_program);
     *g =
@@ -148,7 +156,7 @@ ap_status ap_lower_program(ap_ctx *ctx, const ap_pipeline *p, const ap_cluster *
         return ap_fail(ctx, AP_ERR_BUG, 0, "a pipeline without instruction lists cannot be lowered");
     for (uint32_t i = 0; i < p->lists.len; i++)
         ap_vec_push(&ctx->arena, &g->lists, p->lists.at[i]);
-    AP_TRY(lower_stages(ctx, p, name, g));
+    AP_TRY(lower_stages(ctx, p, name, options, g));
     for (uint32_t i = 0; i < p->links.len; i++)
         AP_TRY(make_channel(g, p, &p->links.at[i], cluster));
     for (uint32_t s = 0; s < g->stages.len; s++)

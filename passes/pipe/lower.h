@@ -5,6 +5,7 @@
 #include "ir/pipeline.h"
 #include "ir/program.h"
 #include "passes/cluster.h"
+#include "passes/pass.h"
 
 /* planned -> explicit: every stage, priced by its part of the cluster. */
 ap_status ap_pipe_explicit(ap_ctx *ctx, ap_pipeline *p, const ap_cluster *cluster);
@@ -14,6 +15,9 @@ ap_status ap_pipe_explicit(ap_ctx *ctx, ap_pipeline *p, const ap_cluster *cluste
  * (NULL: all do). A pipeline of one stage becomes a program of that one, called `name`. */
 ap_status ap_lower_program(ap_ctx *ctx, const ap_pipeline *p, const ap_cluster *cluster, const char *name,
                            ap_program **out);
+/* The same for other targets: options by stage (NULL: the CPU everywhere). */
+ap_status ap_lower_program_for(ap_ctx *ctx, const ap_pipeline *p, const ap_cluster *cluster, const char *name,
+                               const ap_lower_options *options, ap_program **out);
 
 /* Sets the predicted time of every instruction, by the part of the cluster that its stage is on. */
 void ap_program_price(ap_program *p, const ap_cluster *cluster);
