@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 /* Raised when tables or functions change their meaning; aprt_open refuses a program made for another one. */
-#define APRT_ABI 5u
+#define APRT_ABI 6u
 
 /* All that this file declares is seen outside of a shared library; the rest of the runtime is hidden. */
 #pragma GCC visibility push(default)
@@ -421,6 +421,8 @@ typedef struct aprt_instr {
 
 typedef struct aprt_instance aprt_instance;
 typedef struct aprt_profile aprt_profile;
+/* What the ranks of a stage are if not processors: a table of functions in a library of its own (runtime/target.h). */
+typedef struct aprt_target aprt_target;
 
 /* What a kernel found wrong. */
 typedef struct aprt_bad {
@@ -487,6 +489,11 @@ typedef struct aprt_stage {
     void (*release)(aprt_device *d);
     uint32_t nwritten;
     const aprt_written *written;
+    /* NULL: processors. Else all of the memory above is the device's, and so are inputs and outputs. */
+    const aprt_target *target;
+    int64_t workspace_bytes; /* for the libraries of a target, beside the arena */
+    uint32_t nexchanges;     /* all that `run` does, for who prepares them when a program is opened */
+    const aprt_exchange *exchange;
 } aprt_stage;
 
 /* One rank while it runs. Programs read it, only the runtime writes it. */
@@ -506,6 +513,10 @@ struct aprt_device {
     aprt_profile *profile; /* NULL: not measuring */
     uint32_t nslots;
     void **slot; /* what libraries keep from open to close: one for each of the program's, NULL at first */
+    /* Slots of channels as processors see them: byte `at` of the arena is host[at - host_from]. */
+    char *host;
+    int64_t host_from;
+    void *on; /* the target's own */
 };
 
 /* Ranks of stages do not overlap, and every rank is in one. */

@@ -59,6 +59,10 @@ void aprt_layout_meeting(const aprt_layout *l, const aprt_device *d, uint32_t gr
 /* The box that rank `rank` takes from the peer at position p, between these strides. */
 void aprt_exchange_box(const aprt_layout *l, const aprt_exchange *x, int32_t rank, int64_t mb, int32_t p,
                        const int64_t *a, const int64_t *b, aprt_box *out);
+/* The box that rank `rank` writes of an output in microbatch mb, between the output (a, from *offset) and row-major
+ * order (b); false when it writes none. */
+bool aprt_written_box(const aprt_layout *l, int32_t rank, int64_t mb, const aprt_written *w, aprt_box *out,
+                      int64_t *offset);
 /* Whoever folds part `i` of n of an all_reduce of `count` elements: [*first, *last). */
 void aprt_exchange_part(int64_t count, int32_t n, int32_t i, int64_t *first, int64_t *last);
 
@@ -87,6 +91,8 @@ typedef struct aprt_comm_ops {
     void (*start)(aprt_comm *c);                /* before devices get a job */
     void (*home)(aprt_comm *c, aprt_device *d); /* its job is over */
     int (*barrier)(aprt_comm *c, aprt_failure *why);
+    /* Bytes of every process, put together by `or`: each has set what is its own and left the rest zero. */
+    int (*merge)(aprt_comm *c, char *bytes, size_t size, aprt_failure *why);
     int (*exchange)(aprt_comm *c, aprt_device *d, const aprt_exchange *x, const void *src, void *dst);
     int (*recv)(aprt_comm *c, aprt_device *d, uint32_t channel, int64_t mb);
     int (*claim)(aprt_comm *c, aprt_device *d, uint32_t channel, int64_t mb);
@@ -107,6 +113,12 @@ struct aprt_comm {
     const aprt_comm_ops *ops;
     int32_t first_rank, nranks; /* of this process */
 };
+
+/* Byte `at` of a device's arena, within a slot of a channel, in memory of the host. */
+static inline char *aprt_slot(const aprt_device *d, int64_t at)
+{
+    return d->host + (at - d->host_from);
+}
 
 /* device.c */
 void aprt_device_where(const aprt_device *d, char *out, size_t size);

@@ -2,6 +2,7 @@
  *
  * What programs call while they run: the steps of an instruction list, exchanges, and failures, which say where. */
 #include "instance.h"
+#include "target.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -60,17 +61,26 @@ int aprt_fail_call(aprt_device *d, int status, const char *text)
 int aprt_exchange_run(aprt_device *d, const aprt_exchange *x, const void *src, void *dst)
 {
     aprt_comm *c = d->instance->comm;
-    return c->ops->exchange(c, d, x, src, dst);
+    return d->stage->target ? d->stage->target->exchange(d, x, src, dst) : c->ops->exchange(c, d, x, src, dst);
 }
 
-/* A step on a channel: in no instruction, timed when there is a trace. */
-static int step(aprt_device *d, aprt_list_step kind, uint32_t channel, int64_t mb,
-                int (*run)(aprt_comm *c, aprt_device *d, uint32_t channel, int64_t mb))
+typedef int step_of_comm(aprt_comm *c, aprt_device *d, uint32_t channel, int64_t mb);
+typedef int step_of_target(aprt_device *d, uint32_t channel, int64_t mb);
+
+/* A step on a channel: in no instruction. */
+static int step(aprt_device *d, uint32_t channel, int64_t mb, step_of_comm *by_comm, step_of_target *by_target)
 {
-    double from = d->profile ? aprt_profile_now() : 0;
     d->mb = mb;
     d->at = d->stage->ninstrs;
-    int status = run(d->instance->comm, d, channel, mb);
+    return by_target ? by_target(d, channel, mb) : by_comm(d->instance->comm, d, channel, mb);
+}
+
+/* Timed when there is a trace. */
+static int timed_step(aprt_device *d, aprt_list_step kind, uint32_t channel, int64_t mb, step_of_comm *by_comm,
+                      step_of_target *by_target)
+{
+    double from = d->profile ? aprt_profile_now() : 0;
+    int status = step(d, channel, mb, by_comm, by_target);
     if (d->profile)
         aprt_profile_step(d, kind, channel, mb, from);
     return status;
@@ -78,24 +88,26 @@ static int step(aprt_device *d, aprt_list_step kind, uint32_t channel, int64_t m
 
 int aprt_recv(aprt_device *d, uint32_t channel, int64_t mb)
 {
-    return step(d, APRT_STEP_RECV, channel, mb, d->instance->comm->ops->recv);
+    const aprt_target *t = d->stage->target;
+    return timed_step(d, APRT_STEP_RECV, channel, mb, d->instance->comm->ops->recv, t ? t->recv : NULL);
 }
 
 int aprt_claim(aprt_device *d, uint32_t channel, int64_t mb)
 {
-    return step(d, APRT_STEP_CLAIM, channel, mb, d->instance->comm->ops->claim);
+    const aprt_target *t = d->stage->target;
+    return timed_step(d, APRT_STEP_CLAIM, channel, mb, d->instance->comm->ops->claim, t ? t->claim : NULL);
 }
 
 int aprt_send(aprt_device *d, uint32_t channel, int64_t mb)
 {
-    return step(d, APRT_STEP_SEND, channel, mb, d->instance->comm->ops->send);
+    const aprt_target *t = d->stage->target;
+    return timed_step(d, APRT_STEP_SEND, channel, mb, d->instance->comm->ops->send, t ? t->send : NULL);
 }
 
 int aprt_free(aprt_device *d, uint32_t channel, int64_t mb)
 {
-    d->mb = mb;
-    d->at = d->stage->ninstrs;
-    return d->instance->comm->ops->free(d->instance->comm, d, channel, mb);
+    const aprt_target *t = d->stage->target;
+    return step(d, channel, mb, d->instance->comm->ops->free, t ? t->free : NULL);
 }
 
 int aprt_stage_run(aprt_device *d, int64_t mb)
@@ -105,15 +117,15 @@ int aprt_stage_run(aprt_device *d, int64_t mb)
     aprt_worker *w = aprt_worker_of(d);
     for (uint32_t i = 0; i < s->ninputs; i++) {
         const aprt_channel *c = s->input[i] < 0 ? &in->program->channel[-1 - s->input[i]] : NULL;
-        w->input[i] = c ? d->arena + c->dst_at + mb % c->dst_depth * c->dst_bytes : in->inputs[s->input[i]];
+        w->input[i] = c ? d->arena + c->dst_at + mb % c->dst_depth * c->dst_bytes : w->inputs[s->input[i]];
     }
     for (uint32_t i = 0; i < s->noutputs; i++) {
         const aprt_channel *c = s->output[i] < 0 ? &in->program->channel[-1 - s->output[i]] : NULL;
-        w->output[i] = c ? d->arena + c->src_at + mb % c->src_depth * c->src_bytes : in->outputs[s->output[i]];
+        w->output[i] = c ? d->arena + c->src_at + mb % c->src_depth * c->src_bytes : w->outputs[s->output[i]];
     }
     d->mb = mb;
-    int status = s->run(d);
-    if (d->profile && status == APRT_OK)
+    int status = s->target ? s->target->run(d) : s->run(d);
+    if (d->profile && status == APRT_OK && !s->target) /* which keeps its own time */
         aprt_profile_pause(d);
     d->at = s->ninstrs;
     return status;

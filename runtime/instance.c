@@ -7,6 +7,7 @@
  * A device that fails leaves its text in its own place and lets the others out of what they wait for. When all have
  * come home after wrong data, the instance may go on; after anything else it can only be closed. */
 #include "instance.h"
+#include "target.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +110,7 @@ static int open_comm(aprt_instance *in)
     const aprt_comm_ops *ops;
     aprt_comm_setup setup = {.layout = &in->layout, .where = aprt_device_where, .why = aprt_device_why};
     int status = read_watchdog(&setup.watchdog, &in->why);
+    in->watchdog = setup.watchdog;
     if (status == APRT_OK)
         status = aprt_comm_choose(&ops, &in->why);
     if (status != APRT_OK)
@@ -131,6 +133,38 @@ static int give_up(aprt_instance *in, int status)
     return status;
 }
 
+static int connect_device(aprt_worker *w)
+{
+    aprt_device *d = &w->device;
+    return d->stage->target ? d->stage->target->connect(d, d->instance->meeting) : APRT_OK;
+}
+
+/* Devices of targets agree on where they meet. All of the program have one target. */
+static int connect_devices(aprt_instance *in)
+{
+    const aprt_target *t = NULL;
+    for (uint32_t s = 0; s < in->program->nstages; s++) {
+        const aprt_target *of = in->program->stage[s].target;
+        if (of && t && of != t)
+            return aprt_fail(&in->why, APRT_ERR_BUG, "stages for %s and for %s", t->name, of->name);
+        t = of ? of : t;
+    }
+    if (!t)
+        return APRT_OK;
+    const size_t bytes = t->meeting_bytes(&in->layout);
+    in->meeting = calloc(1, bytes + 1);
+    if (!in->meeting)
+        return aprt_fail(&in->why, APRT_ERR_ENV, "out of memory");
+    int status = t->meeting_make(&in->layout, in->first_rank, in->nworkers, in->meeting, &in->why);
+    if (status == APRT_OK)
+        status = in->comm->ops->merge(in->comm, in->meeting, bytes, &in->why);
+    if (status == APRT_OK)
+        status = run_job(in, connect_device);
+    free(in->meeting);
+    in->meeting = NULL;
+    return status;
+}
+
 static int load(aprt_instance *in, const aprt_options *options)
 {
     int status = aprt_load_weights(in, options ? options->weights : NULL);
@@ -142,6 +176,8 @@ static int load(aprt_instance *in, const aprt_options *options)
         status = run_job(in, aprt_load_device);
     for (int32_t r = 0; r < in->nworkers && status == APRT_OK; r++)
         status = in->comm->ops->attach(in->comm, &in->worker[r].device, &in->why);
+    if (status == APRT_OK)
+        status = connect_devices(in);
     aprt_weights_close(in->weights);
     in->weights = NULL;
     in->usable = status == APRT_OK;
@@ -170,8 +206,15 @@ static int device_job(aprt_worker *w)
     aprt_device *d = &w->device;
     if (d->profile)
         aprt_profile_begin(d);
+    const aprt_target *t = d->stage->target;
     d->at = d->stage->ninstrs;
-    int status = d->stage->list(d);
+    w->inputs = d->instance->inputs;
+    w->outputs = d->instance->outputs;
+    int status = t ? t->begin(d, d->instance->inputs, &w->inputs, &w->outputs) : APRT_OK;
+    if (status == APRT_OK)
+        status = d->stage->list(d);
+    if (status == APRT_OK && t)
+        status = t->end(d, d->instance->outputs);
     if (d->profile && status == APRT_OK)
         aprt_profile_end(d);
     return status;

@@ -24,6 +24,8 @@ typedef struct aprt_worker {
     _Alignas(64) aprt_device device;
     const void **input; /* of the stage; what device.input points to */
     void **output;
+    const void *const *inputs; /* of the program, in the memory of the device: of the run in progress */
+    void *const *outputs;
     int status;
     aprt_failure why;
     pthread_t thread;
@@ -40,6 +42,7 @@ struct aprt_instance {
     aprt_failure why;
     bool usable;
     int spins;
+    double watchdog; /* seconds */
     aprt_layout layout;
     aprt_comm *comm;
     int32_t first_rank, nworkers; /* ranks of this process */
@@ -47,6 +50,7 @@ struct aprt_instance {
     const void *const *inputs;    /* of the run in progress */
     void *const *outputs;
     aprt_weights *weights; /* during open */
+    char *meeting;         /* where devices of targets meet, during open */
     int (*job)(aprt_worker *w);
     bool tracing;
     _Alignas(64) aprt_gate start; /* opened once per job */

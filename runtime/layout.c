@@ -3,6 +3,7 @@
  * The tables of a program, checked, and what communicators look up in them. Nothing later looks whether a rank or an
  * offset of a table is inside of what it refers to. */
 #include "comm.h"
+#include "target.h"
 
 #include <stdlib.h>
 
@@ -22,8 +23,10 @@ static int check_stage(const aprt_program *p, uint32_t index, aprt_failure *why)
     if (s->naxes < 0 || s->naxes > APRT_MAX_AXES)
         return aprt_fail(why, APRT_ERR_BUG, "stage %u has %d axes; at most %d", index, s->naxes, APRT_MAX_AXES);
     if (s->arena_bytes < 0 || s->arena_bytes > most || s->param_bytes < 0 || s->param_bytes > most ||
-        s->scratch_bytes < 0 || s->scratch_bytes > most)
+        s->scratch_bytes < 0 || s->scratch_bytes > most || s->workspace_bytes < 0 || s->workspace_bytes > most)
         return aprt_fail(why, APRT_ERR_BUG, "the program asks for impossible amounts of memory");
+    if (s->target && s->target->abi != APRT_ABI)
+        return aprt_fail(why, APRT_ERR_ENV, "the library for %s is of another version of the runtime", s->target->name);
     for (int32_t a = 0; a < s->naxes; a++)
         if (s->axis_size[a] < 1 || s->axis_stride[a] < 1)
             return aprt_fail(why, APRT_ERR_BUG, "axis %d of the program is empty", a);
@@ -310,4 +313,23 @@ void aprt_exchange_part(int64_t count, int32_t n, int32_t i, int64_t *first, int
     int64_t each = count / n + (count % n != 0);
     *first = each * i < count ? each * i : count;
     *last = *first + each < count ? *first + each : count;
+}
+
+bool aprt_written_box(const aprt_layout *l, int32_t rank, int64_t mb, const aprt_written *w, aprt_box *out,
+                      int64_t *offset)
+{
+    int64_t extent[APRT_MAX_LOOPS], compact[APRT_MAX_LOOPS], at[APRT_MAX_AXES], n = 1;
+    aprt_layout_coordinate(l, rank, mb, at);
+    *offset = w->offset.base;
+    for (int a = 0; a < APRT_MAX_AXES; a++) {
+        if ((w->when_mask >> a & 1) && at[a] != 0)
+            return false;
+        *offset += w->offset.step[a] * at[a];
+    }
+    memcpy(extent, w->extent, (size_t)w->ndims * sizeof *extent);
+    aprt_counts_apply(w->ncounts, w->count, at, 0, extent);
+    for (int32_t d = w->ndims; d-- > 0; n *= extent[d])
+        compact[d] = n;
+    aprt_box_make(out, w->ndims, extent, w->stride, compact);
+    return n > 0;
 }

@@ -2,6 +2,7 @@
  *
  * A device when its instance is opened: its memory, its part of the parameters, the slots of libraries. */
 #include "instance.h"
+#include "target.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,14 +29,19 @@ static int allocate(aprt_worker *w, int64_t bytes, const char *what, char **out)
     return fail_load(w, APRT_ERR_ENV, "no memory for %s of %lld bytes", what, (long long)bytes);
 }
 
+static void drop_fetched(aprt_worker *w)
+{
+    free(w->fetched);
+    w->fetched = NULL;
+}
+
 int aprt_param_fetch(aprt_device *d, uint32_t index, const void **out)
 {
     aprt_worker *w = aprt_worker_of(d);
     aprt_param here = d->stage->param[index];
     int64_t coordinate[APRT_MAX_AXES];
     aprt_layout_coordinate(&d->instance->layout, d->rank, 0, coordinate);
-    free(w->fetched);
-    w->fetched = NULL;
+    drop_fetched(w);
     here.byte_offset = 0;
     int status = allocate(w, here.bytes, "a parameter", &w->fetched);
     if (status != APRT_OK)
@@ -56,8 +62,7 @@ static int prepare_slots(aprt_worker *w, aprt_weights *from)
     d->at = d->stage->ninstrs;
     w->weights = from;
     int status = d->stage->prepare(d);
-    free(w->fetched);
-    w->fetched = NULL;
+    drop_fetched(w);
     w->weights = NULL;
     return status;
 }
@@ -72,7 +77,10 @@ static int make_memory(aprt_worker *w)
         return fail_load(w, APRT_ERR_ENV, "out of memory");
     d->input = w->input;
     d->output = w->output;
+    if (s->target)
+        return s->target->open(d);
     int status = allocate(w, s->arena_bytes, "an arena", &d->arena);
+    d->host = d->arena;
     if (status == APRT_OK)
         status = allocate(w, s->param_bytes, "parameters", &d->param);
     return status == APRT_OK ? allocate(w, s->scratch_bytes, "scratch", &d->scratch) : status;
@@ -92,6 +100,29 @@ void aprt_failure_at(const aprt_instance *in, int32_t rank, aprt_failure *why)
     snprintf(why->text, sizeof why->text, "rank %d%s: %.*s", rank, stage, (int)sizeof text.text - 128, text.text);
 }
 
+/* A parameter at its place; to another device it goes tensor by tensor. */
+static int load_param(aprt_worker *w, aprt_weights *from, uint32_t index, const int64_t *coordinate)
+{
+    aprt_device *d = &w->device;
+    const aprt_stage *s = d->stage;
+    const aprt_param *p = &s->param[index];
+    if (p->store == APRT_PREPARED)
+        return APRT_OK;
+    if (!s->target)
+        return aprt_weights_load(from, p, index, coordinate, d->param, s->param_bytes, &w->why);
+    if (p->byte_offset < 0 || p->bytes < 0 || p->byte_offset > s->param_bytes ||
+        p->bytes > s->param_bytes - p->byte_offset)
+        return fail_load(w, APRT_ERR_BUG, "tensor \"%.100s\": a part is outside the whole", p->port.name);
+    const void *box;
+    w->weights = from;
+    int status = aprt_param_fetch(d, index, &box);
+    if (status == APRT_OK)
+        status = s->target->upload(d, d->param + p->byte_offset, box, p->bytes);
+    drop_fetched(w);
+    w->weights = NULL;
+    return status;
+}
+
 int aprt_load_device(aprt_worker *w)
 {
     aprt_device *d = &w->device;
@@ -106,8 +137,8 @@ int aprt_load_device(aprt_worker *w)
     for (uint32_t i = 0; i < s->nparams && status == APRT_OK; i++) {
         if (in->comm->ops->aborted(in->comm))
             status = APRT_ABANDONED;
-        else if (s->param[i].store != APRT_PREPARED)
-            status = aprt_weights_load(mine, &s->param[i], i, coordinate, d->param, s->param_bytes, &w->why);
+        else
+            status = load_param(w, mine, i, coordinate);
     }
     if (status == APRT_OK && s->prepare)
         status = prepare_slots(w, mine);
@@ -123,9 +154,13 @@ void aprt_unload_device(aprt_worker *w)
     if (d->slot)
         d->stage->release(d);
     free(d->slot);
-    free(d->arena);
-    free(d->param);
-    free(d->scratch);
+    if (d->stage->target) {
+        d->stage->target->close(d);
+    } else {
+        free(d->arena);
+        free(d->param);
+        free(d->scratch);
+    }
     free(w->input);
     free(w->output);
     free(w->seconds);

@@ -249,6 +249,15 @@ static int local_barrier(aprt_comm *base, aprt_failure *why)
     return APRT_OK;
 }
 
+static int local_merge(aprt_comm *base, char *bytes, size_t size, aprt_failure *why)
+{
+    (void)base;
+    (void)bytes;
+    (void)size;
+    (void)why;
+    return APRT_OK;
+}
+
 static int local_collect(aprt_comm *base, void *const outputs[], aprt_failure *why)
 {
     (void)base;
@@ -282,6 +291,7 @@ const aprt_comm_ops aprt_comm_local = {
     .start = local_start,
     .home = local_home,
     .barrier = local_barrier,
+    .merge = local_merge,
     .exchange = local_exchange,
     .recv = local_recv,
     .claim = local_claim,

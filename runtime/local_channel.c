@@ -39,8 +39,8 @@ static void take(local_comm *c, aprt_device *d, uint32_t number, int64_t mb)
     const aprt_route *r = &c->layout->route[number];
     const aprt_channel *ch = &c->layout->program->channel[r->channel];
     const int32_t size = aprt_dtype_bytes(ch->dtype);
-    const char *src = c->rank[r->src_rank].device->arena + ch->src_at + mb % ch->src_depth * ch->src_bytes;
-    char *dst = d->arena + ch->dst_at + mb % ch->dst_depth * ch->dst_bytes;
+    const char *src = aprt_slot(c->rank[r->src_rank].device, ch->src_at + mb % ch->src_depth * ch->src_bytes);
+    char *dst = aprt_slot(d, ch->dst_at + mb % ch->dst_depth * ch->dst_bytes);
     for (int64_t i = r->first; i < r->first + r->count; i++) {
         const aprt_move *m = &c->layout->move[i];
         aprt_box_copy(&m->box, 0, aprt_box_count(&m->box), size, src + m->src * size, dst + m->dst * size);

@@ -156,15 +156,42 @@ void aprt_conv_plain(const aprt_conv *c, const int64_t turns[4], const void *x, 
     }
 }
 
-/* One step on the channels of one place, which lie behind each other. */
+/* One step on n channels that lie behind each other; those of its operand, or its number, are `by` apart. */
+#define CHANNELS(formula)                                                                                              \
+    for (int64_t m = 0; m < n; m++)                                                                                    \
+    to[m] = (formula)
+static void step_on_channels(aprt_conv_op op, int64_t n, float *to, const float *o, int64_t by)
+{
+    switch (op) {
+    case APRT_CONV_RELU:
+        CHANNELS(aprt_max_f32(to[m], 0));
+        return;
+    case APRT_CONV_ADD:
+        CHANNELS(to[m] + o[m * by]);
+        return;
+    case APRT_CONV_MUL:
+        CHANNELS(to[m] * o[m * by]);
+        return;
+    case APRT_CONV_MAX:
+        CHANNELS(aprt_max_f32(to[m], o[m * by]));
+        return;
+    case APRT_CONV_MIN:
+        CHANNELS(aprt_min_f32(to[m], o[m * by]));
+        return;
+    }
+}
+
+/* One step on the channels of one place. */
 static void step_on_place(const aprt_conv *c, const int64_t turns[4], const aprt_conv_step *s, float *y, const float *o)
 {
+    float number = (float)s->number;
     for (int64_t g = 0; g < turns[TURNS_G]; g++) {
-        float *to = y + g * c->m;
-        for (int64_t m = 0; m < turns[TURNS_M]; m++) {
-            float x = s->other == APRT_CONV_OPERAND ? o[g * s->stride[1] + m * s->stride[2]] : (float)s->number;
-            to[m] = (float)step_f64(s, to[m], x);
-        }
+        if (!o)
+            step_on_channels(s->op, turns[TURNS_M], y + g * c->m, &number, 0);
+        else if (s->stride[2] == 1) /* said as a constant, so that loads are vectors */
+            step_on_channels(s->op, turns[TURNS_M], y + g * c->m, o + g * s->stride[1], 1);
+        else
+            step_on_channels(s->op, turns[TURNS_M], y + g * c->m, o + g * s->stride[1], s->stride[2]);
     }
 }
 

@@ -243,6 +243,23 @@ static int mpi_barrier(aprt_comm *base, aprt_failure *why)
     return status;
 }
 
+static int mpi_merge(aprt_comm *base, char *bytes, size_t size, aprt_failure *why)
+{
+    mpi_comm *c = (mpi_comm *)base;
+    MPI_Request request;
+    if (size > INT32_MAX)
+        return aprt_fail(why, APRT_ERR_ENV, "too many devices meet each other");
+    pthread_mutex_lock(&c->lock);
+    int error = MPI_Iallreduce(MPI_IN_PLACE, bytes, (int)size, MPI_BYTE, MPI_BOR, c->control, &request);
+    pthread_mutex_unlock(&c->lock);
+    int status = error == MPI_SUCCESS
+                     ? mpi_requests_wait(c, c->device, 1, &request, (aprt_waiting){APRT_WAIT_COLLECT, 0, -1, 0, 0})
+                     : mpi_comm_fail(c, c->device, error, "what devices agree on");
+    if (status != APRT_OK)
+        *why = c->device ? *c->setup.why(c->device) : c->why;
+    return status;
+}
+
 /* Returns when all devices are done, as in `local`; so nobody counts as idle while others still wait. */
 static int mpi_run_end(aprt_comm *base, void *const outputs[], aprt_failure *why)
 {
@@ -302,6 +319,7 @@ static const aprt_comm_ops ops = {
     .start = mpi_start,
     .home = mpi_home,
     .barrier = mpi_barrier,
+    .merge = mpi_merge,
     .exchange = mpi_exchange,
     .recv = mpi_recv,
     .claim = mpi_claim,

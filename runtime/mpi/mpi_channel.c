@@ -114,8 +114,8 @@ static int post_recv(mpi_comm *c, uint32_t number, int64_t mb)
     const aprt_channel *ch = channel_of(c, r->channel);
     const int64_t slot = mb % ch->dst_depth;
     pthread_mutex_lock(&c->lock);
-    int error = MPI_Irecv(c->device->arena + ch->dst_at + slot * ch->dst_bytes, 1, c->route[number].type, r->src_rank,
-                          (int)r->channel, c->channels, &c->route[number].slot[slot]);
+    int error = MPI_Irecv(aprt_slot(c->device, ch->dst_at + slot * ch->dst_bytes), 1, c->route[number].type,
+                          r->src_rank, (int)r->channel, c->channels, &c->route[number].slot[slot]);
     pthread_mutex_unlock(&c->lock);
     return error == MPI_SUCCESS ? APRT_OK : mpi_comm_fail(c, c->device, error, "posting a receive");
 }
@@ -173,7 +173,7 @@ int mpi_send(aprt_comm *base, aprt_device *d, uint32_t channel, int64_t mb)
         const uint32_t number = c->layout->outgoing[i];
         pthread_mutex_lock(&c->lock);
         int error =
-            MPI_Isend(d->arena + ch->src_at + slot * ch->src_bytes, 1, c->route[number].type,
+            MPI_Isend(aprt_slot(d, ch->src_at + slot * ch->src_bytes), 1, c->route[number].type,
                       c->layout->route[number].dst_rank, (int)channel, c->channels, &c->route[number].slot[slot]);
         pthread_mutex_unlock(&c->lock);
         if (error != MPI_SUCCESS)

@@ -10,26 +10,6 @@ enum { TAG_OUTPUT = 2, TAG_SIZE, TAG_BYTES, TAG_CLOCK, CLOCK_ROUNDS = 8 };
 
 /* ---- outputs ---- */
 
-/* The box that rank `rank` writes in microbatch mb; false when it writes none. *offset in elements of the output. */
-static bool written_box(const aprt_layout *l, int32_t rank, int64_t mb, const aprt_written *w, aprt_box *out,
-                        int64_t *offset)
-{
-    int64_t extent[APRT_MAX_LOOPS], compact[APRT_MAX_LOOPS], at[APRT_MAX_AXES], n = 1;
-    aprt_layout_coordinate(l, rank, mb, at);
-    *offset = w->offset.base;
-    for (int a = 0; a < APRT_MAX_AXES; a++) {
-        if ((w->when_mask >> a & 1) && at[a] != 0)
-            return false;
-        *offset += w->offset.step[a] * at[a];
-    }
-    memcpy(extent, w->extent, (size_t)w->ndims * sizeof *extent);
-    aprt_counts_apply(w->ncounts, w->count, at, 0, extent);
-    for (int32_t d = w->ndims; d-- > 0; n *= extent[d])
-        compact[d] = n;
-    aprt_box_make(out, w->ndims, extent, w->stride, compact);
-    return n > 0;
-}
-
 typedef struct visit {
     mpi_comm *c;
     int32_t rank;
@@ -55,7 +35,7 @@ static void visit_box(visit *v, const aprt_written *w, int64_t mb)
     const int32_t size = aprt_dtype_bytes(port->dtype);
     aprt_box box;
     int64_t offset;
-    if (!written_box(v->c->layout, v->rank, mb, w, &box, &offset))
+    if (!aprt_written_box(v->c->layout, v->rank, mb, w, &box, &offset))
         return;
     const int64_t count = aprt_box_count(&box);
     v->outside = v->outside || !box_in_output(port, &box, offset);
