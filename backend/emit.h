@@ -3,6 +3,7 @@
 #define AP_BACKEND_EMIT_H
 
 #include "backend/backend.h"
+#include "backend/nest.h"
 
 typedef struct ap_emit {
     ap_ctx *ctx;
@@ -56,9 +57,6 @@ ap_expr ap_emit_literal(ap_ctx *ctx, ap_dtype t, ap_scalar x);
 /* ---- c_alias.c, c_kernels.c, c_nest.c ---- */
 /* Fills e->apart. */
 void ap_emit_find_apart(ap_emit *e);
-/* Bytes of row temporaries that do not fit on the stack, 0 if all do. */
-int64_t ap_emit_nest_scratch(const ap_kernel *k);
-bool ap_emit_nest_checks(const ap_kernel *k); /* may find an index out of range */
 void ap_emit_nest(const ap_emit *e, ap_text *t, const ap_kernel *k);
 /* The nest of a product over rows row0 ... row1 and columns column0 ... column1, inside its loops. */
 void ap_emit_tile(const ap_emit *e, ap_text *t, const ap_kernel *k);
@@ -67,9 +65,7 @@ void ap_emit_tile(const ap_emit *e, ap_text *t, const ap_kernel *k);
 void ap_emit_after(const ap_emit *e, ap_text *t, uint32_t index);
 void ap_emit_after_argument(const ap_emit *e, ap_text *t, const ap_kernel *k);
 /* ---- c_nest_lanes.c ---- */
-/* Nests whose rows lie across memory. Only where has_lanes says so. */
-bool ap_emit_has_lanes(const ap_kernel *k);
-int64_t ap_emit_lanes_scratch(const ap_kernel *k); /* as ap_emit_nest_scratch */
+/* Only where ap_emit_has_lanes says so. */
 void ap_emit_lanes(const ap_emit *e, ap_text *t, const ap_kernel *k);
 
 /* ---- c_pool.c ---- */
