@@ -7,7 +7,8 @@
  * copied there.
  *
  *     steps   add, mul with one number per channel; add, max, min with a number or a whole operand; relu. The whole
- *             operand of an add whose last reader this is lends its buffer to the result. */
+ *             operand of an add whose last reader this is lends its buffer to the result, if nothing but a bias is
+ *             added before. */
 #include "passes/local_conv.h"
 
 #include <string.h>
@@ -244,6 +245,13 @@ static bool same_buffer(const ap_ref *a, const ap_ref *b)
     return a->space == b->space && a->index == b->index;
 }
 
+/* Libraries add to what the result holds before anything but a bias (oneDNN 2.6 has vector code for no other order). */
+static bool adds_first(const work *w)
+{
+    const ap_conv_step *first = &w->k.step[0];
+    return w->k.nsteps == 1 || (w->k.nsteps == 2 && first->pw == AP_PW_ADD && !ap_conv_step_is_whole(&w->k, first));
+}
+
 /* The result takes the buffer of a whole operand, which lies just as the result would. */
 static bool take_buffer(work *w, uint32_t group, ap_value result, ap_value operand, const ap_low_place *at)
 {
@@ -303,7 +311,8 @@ static ap_status step_operand(work *w, const ap_conv_trail *t, const ap_node_inf
     bool room = !all || !needs_room(w) || w->low->value[ap_low_root(w->low, n->in[k])].owned;
     bool lies_well = room && distances(w->ys, head, by_factor, s->stride) &&
                      (!all || w->dtype != AP_F32 || !memcmp(s->stride, w->k.y, sizeof s->stride));
-    if (lies_well && all && w->y.ref.index != at.ref.index && take_buffer(w, group, result, n->in[k], &at)) {
+    if (lies_well && all && adds_first(w) && w->y.ref.index != at.ref.index &&
+        take_buffer(w, group, result, n->in[k], &at)) {
         s->operand = 2;
         return AP_OK;
     }

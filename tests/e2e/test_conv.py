@@ -1,6 +1,9 @@
 """Convolutions compiled, against ONNX Runtime: random shapes, groups, strides, paddings and dilations, transposed ones, with
 what stands behind them in models (bias, normalisation, activations, sums, concatenations), on one device and on several."""
 
+import os
+import subprocess
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -180,3 +183,24 @@ def test_one_device(autopar, tmp_path, seed):
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_devices(autopar, tmp_path, seed, options):
     compare(autopar, tmp_path, *convolutions(seed), *options)
+
+
+@pytest.mark.parametrize("behind", [["BatchNormalization", "Add", "Relu"], ["Relu", "Add"], ["Add", "Relu"]], ids="-".join)
+def test_residuals_stay_in_the_library(autopar, tmp_path, behind):
+    """Wherever the sum stands among what follows a convolution, oneDNN has vector code for the whole of it: every
+    convolution is one of its primitives, and none is of its reference loops."""
+    b = Builder(7)
+    x = b.given(b.r.standard_normal([1, 16, 12, 10]).astype(np.float32))
+    shortcut = b.node("Relu", [b.node("Conv", [x, b.parameter([48, 16, 1, 1])])])
+    y = b.node("Relu", [b.node("Conv", [shortcut, b.parameter([48, 48, 1, 1], 48 ** -0.5)])])
+    y = b.node("Conv", [y, b.parameter([48, 48, 1, 1], 48 ** -0.5), b.parameter([48])])
+    for kind in behind:
+        more = {"BatchNormalization": [b.parameter([48], positive=True) for _ in range(4)], "Add": [shortcut], "Relu": []}
+        y = b.node(kind, [y, *more[kind]])
+    y = b.node("Conv", [y, b.parameter([5, 48, 1, 1], 48 ** -0.5)])
+    compare(autopar, tmp_path, b.finish([y]), b.feeds)
+    args = [f"{tmp_path}/out/model", "--input", f"{x}={tmp_path / x}.npy", "--output-dir", str(tmp_path)]
+    environment = {**os.environ, "ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"}
+    said = subprocess.run(args, capture_output=True, text=True, check=True, env=environment).stdout
+    ran = [line.split(",")[4] for line in said.splitlines() if ",exec,cpu,convolution," in line]
+    assert len(ran) == 4 and not [kind for kind in ran if kind.startswith("ref")], said
