@@ -81,6 +81,10 @@ ap_generate(${PROJECT_SOURCE_DIR}/completion/autopar.bash ${CMAKE_BINARY_DIR}/co
 install(FILES ${CMAKE_BINARY_DIR}/completion/autopar
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 add_custom_target(documents ALL DEPENDS ${made})
+if(AP_HAS_CUDA)
+  install(TARGETS autopar_rt_cuda EXPORT autopar)
+  install(FILES runtime/cuda/autopar_rt_cuda.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endif()
 if(OMPI_FOUND)
   install(TARGETS autopar_rt_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()

@@ -15,6 +15,8 @@ void aprt_profile_begin(aprt_device *d);
 void aprt_profile_end(aprt_device *d);
 /* One microbatch of the stage is over. */
 void aprt_profile_pause(aprt_device *d);
+/* An instruction of a device that keeps its own time; seconds as of aprt_profile_now. */
+void aprt_profile_instruction(aprt_device *d, uint32_t at, int64_t mb, double from, double to);
 void aprt_profile_step(aprt_device *d, aprt_list_step step, uint32_t channel, int64_t mb, double from);
 double aprt_profile_now(void);
 /* On rank 0: seconds of all stages, one behind the other (malloc); elsewhere NULL. By all processes. */

@@ -139,6 +139,15 @@ void aprt_profile_pause(aprt_device *d)
     d->profile->running = false;
 }
 
+void aprt_profile_instruction(aprt_device *d, uint32_t at, int64_t mb, double from, double to)
+{
+    aprt_profile *p = d->profile;
+    if (p->seconds)
+        p->seconds[at] += to - from;
+    if (p->tracing)
+        add_event(p, (event){INSTRUCTION, at, mb, from, to});
+}
+
 void aprt_profile_step(aprt_device *d, aprt_list_step step, uint32_t channel, int64_t mb, double from)
 {
     if (d->profile->tracing)

@@ -1,0 +1,57 @@
+# libautopar_rt_cuda: the target for GPUs, where the toolkit of CUDA, cuDNN and NCCL are found; nothing demands them, and
+# nothing here is linked with libcuda. Sets AP_HAS_CUDA.
+find_program(NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+if(NVCC)
+  get_filename_component(nvcc_real ${NVCC} REALPATH)
+  get_filename_component(cuda_home ${nvcc_real} DIRECTORY)
+  get_filename_component(cuda_home ${cuda_home} DIRECTORY)
+endif()
+foreach(header cuda_runtime_api.h cublasLt.h cudnn.h nccl.h)
+  string(MAKE_C_IDENTIFIER "CUDA_HAS_${header}" found)
+  find_path(${found} ${header} HINTS ${cuda_home}/include)
+  mark_as_advanced(${found})
+  list(APPEND cuda_includes ${${found}})
+  if(NOT ${found})
+    list(APPEND cuda_missing ${header})
+  endif()
+endforeach()
+if(NOT NVCC OR cuda_missing)
+  message(STATUS "CUDA is not there (nvcc ${NVCC}; missing: ${cuda_missing}): no runtime for GPUs")
+  return()
+endif()
+list(REMOVE_DUPLICATES cuda_includes)
+set(AP_HAS_CUDA ON)
+
+# Code for the machines of autopar's presets, and PTX that any later one, from Turing on, can read.
+execute_process(COMMAND ${NVCC} --list-gpu-code OUTPUT_VARIABLE known)
+set(cuda_code -gencode arch=compute_75,code=compute_75)
+foreach(n 80 90 100 120)
+  if(known MATCHES "sm_${n}\n")
+    list(APPEND cuda_code -gencode arch=compute_${n},code=sm_${n})
+  endif()
+endforeach()
+file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/cuda/*.cu)
+set(cuda_objects)
+foreach(source ${cuda_kernels})
+  get_filename_component(stem ${source} NAME_WE)
+  set(object ${CMAKE_BINARY_DIR}/cuda/${stem}.o)
+  add_custom_command(
+    OUTPUT ${object}
+    COMMAND ${NVCC} -std=c++17 -O3 ${cuda_code} -Xcompiler -fPIC,-fvisibility=hidden -I${PROJECT_SOURCE_DIR}/runtime
+            -MD -MF ${object}.d -c ${source} -o ${object}
+    DEPENDS ${source} DEPFILE ${object}.d VERBATIM)
+  list(APPEND cuda_objects ${object})
+endforeach()
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
+
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/cuda/*.c)
+add_library(autopar_rt_cuda STATIC ${cuda_sources} ${cuda_objects})
+set_source_files_properties(${cuda_objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+set_target_properties(autopar_rt_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden
+                      EXPORT_NAME rt_cuda)
+target_compile_options(autopar_rt_cuda PRIVATE $<TARGET_PROPERTY:ap_options,INTERFACE_COMPILE_OPTIONS>)
+target_compile_definitions(autopar_rt_cuda PRIVATE $<TARGET_PROPERTY:ap_options,INTERFACE_COMPILE_DEFINITIONS>)
+target_include_directories(autopar_rt_cuda PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/runtime)
+target_include_directories(autopar_rt_cuda SYSTEM PRIVATE ${cuda_includes})
+target_link_libraries(autopar_rt_cuda PUBLIC autopar_rt)
+configure_file(runtime/cuda/autopar_rt_cuda.h ${CMAKE_BINARY_DIR}/include/autopar_rt_cuda.h COPYONLY)
