@@ -64,14 +64,21 @@ static void find_kernels(ap_emit *e)
     }
 }
 
-ap_status ap_backend_c_emit(ap_ctx *ctx, const ap_program *p, const ap_backend_options *opt)
+ap_status ap_emit_begin(ap_emit *e, ap_ctx *ctx, const ap_program *p, const ap_backend_options *opt)
 {
-    ap_emit e = {.ctx = ctx, .program = p, .opt = opt};
+    *e = (ap_emit){.ctx = ctx, .program = p, .opt = opt};
     AP_TRY(check_name(ctx, opt->name));
     for (uint32_t s = 0; s < p->stages.len; s++)
         AP_TRY(check_instrs(ctx, p->stages.at[s]));
-    find_kernels(&e);
-    ap_emit_find_apart(&e);
+    find_kernels(e);
+    ap_emit_find_apart(e);
+    return AP_OK;
+}
+
+ap_status ap_backend_c_emit(ap_ctx *ctx, const ap_program *p, const ap_backend_options *opt)
+{
+    ap_emit e;
+    AP_TRY(ap_emit_begin(&e, ctx, p, opt));
     AP_TRY(ap_emit_header(&e));
     AP_TRY(ap_emit_kernels(&e));
     AP_TRY(ap_emit_weights(&e));

@@ -65,8 +65,7 @@ void ap_emit_list_function(const ap_emit *e, ap_text *t)
 
 /* ---- ports of a stage ---- */
 
-/* Any channel that leaves, or the one that enters. */
-static uint32_t channel_of(const ap_emit *e, bool output, uint32_t port)
+uint32_t ap_emit_channel_of(const ap_emit *e, bool output, uint32_t port)
 {
     for (uint32_t i = 0; i < e->program->channels.len; i++) {
         const ap_channel *c = &e->program->channels.at[i];
@@ -82,7 +81,7 @@ static void print_numbers(const ap_emit *e, ap_text *t, bool output, const char 
     ap_text_addf(t, "static const int32_t %s%s_numbers[] = {", ap_emit_prefix(e), name);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t port = ap_program_port(e->program, e->stage, output, i);
-        int64_t number = port != AP_NONE ? (int64_t)port : -1 - (int64_t)channel_of(e, output, i);
+        int64_t number = port != AP_NONE ? (int64_t)port : -1 - (int64_t)ap_emit_channel_of(e, output, i);
         ap_text_addf(t, "%s%" PRId64, i ? ", " : "", number);
     }
     ap_text_add(t, n ? "};\n" : "0};\n");

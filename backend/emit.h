@@ -20,6 +20,8 @@ typedef struct ap_emit {
     uint32_t stage;
 } ap_emit;
 
+/* A program to be printed, in whatever language: its kernels, and what lies apart in memory. */
+ap_status ap_emit_begin(ap_emit *e, ap_ctx *ctx, const ap_program *p, const ap_backend_options *opt);
 /* Turns to a stage: sets p and stage. */
 void ap_emit_turn(ap_emit *e, uint32_t stage);
 /* What the names of a stage's tables and functions begin with: "stage0_"; "" where there is just one stage. */
@@ -98,6 +100,8 @@ void ap_emit_list_function(const ap_emit *e, ap_text *t);
 void ap_emit_channels(const ap_emit *e, ap_text *t);
 /* The tables of predicted times, where there are any. */
 void ap_emit_predicted(const ap_emit *e, ap_text *t);
+/* The channel that enters at a port of the stage, or any that leaves there. */
+uint32_t ap_emit_channel_of(const ap_emit *e, bool output, uint32_t port);
 /* Which of the program's ports, or of the channels, those of the stage are. */
 void ap_emit_port_numbers(const ap_emit *e, ap_text *t);
 
@@ -106,7 +110,9 @@ ap_status ap_emit_header(ap_emit *e);
 ap_status ap_emit_program(ap_emit *e);
 ap_status ap_emit_main(const ap_emit *e);
 ap_status ap_emit_build_files(const ap_emit *e);
-/* Sets e->weight and writes weights.safetensors, and the other files of the form wanted. */
+/* Sets e->first_param and e->weight. */
+void ap_emit_name_weights(ap_emit *e);
+/* Does that too and writes weights.safetensors, and the other files of the form wanted. */
 ap_status ap_emit_weights(ap_emit *e);
 
 #endif

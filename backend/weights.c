@@ -288,15 +288,27 @@ static ap_status write_slices(const ap_emit *e)
     return ap_safetensors_write(e, "weights.safetensors", metadata, 0, tensor, write_slice, NULL);
 }
 
-ap_status ap_emit_weights(ap_emit *e)
+/* Numbers the parameters of all stages through and names them; which are parts of the same tensor. */
+static uint32_t *number_tensors(ap_emit *e)
 {
     uint32_t nstages = e->program->stages.len;
     e->first_param = AP_NEW_ARRAY(&e->ctx->scratch, uint32_t, (size_t)nstages + 1);
     for (uint32_t s = 0; s < nstages; s++)
         e->first_param[s + 1] = e->first_param[s] + e->program->stages.at[s]->params.len;
     uint32_t *same = AP_NEW_ARRAY(&e->ctx->scratch, uint32_t, count_params(e));
-    ap_st_tensor *tensor = AP_NEW_ARRAY(&e->ctx->scratch, ap_st_tensor, count_params(e));
     name_tensors(e, same);
+    return same;
+}
+
+void ap_emit_name_weights(ap_emit *e)
+{
+    number_tensors(e);
+}
+
+ap_status ap_emit_weights(ap_emit *e)
+{
+    const uint32_t *same = number_tensors(e);
+    ap_st_tensor *tensor = AP_NEW_ARRAY(&e->ctx->scratch, ap_st_tensor, count_params(e));
     switch (e->opt->weights) {
     case AP_WEIGHTS_REFERENCE:
         return write_references(e, same);
