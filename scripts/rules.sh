@@ -32,7 +32,11 @@ arrows() {
 arrows ir 'frontend|passes|backend|driver|runtime'
 arrows frontend 'passes|backend|driver|runtime'
 arrows passes 'frontend|backend|driver|runtime'
-arrows backend 'frontend|passes|driver|runtime'
+# The tables of a program that LLVM compiles are made in memory, in the types of the runtime's header.
+if grep -nE '#include "runtime/' -r backend --include='*.[ch]' | grep -v '^backend/llvm/.*"runtime/autopar_rt.h"'; then
+    complain "backend must not include runtime, but for autopar_rt.h in backend/llvm"
+fi
+arrows backend 'frontend|passes|driver'
 arrows runtime 'ir|frontend|passes|backend|driver'
 
 # shellcheck disable=SC2086

@@ -9,7 +9,8 @@ cd "$(dirname "$0")/.."
 
 build="gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler libprotobuf-c-dev libglpk-dev \
 libcjson-dev libcmocka-dev libxxhash-dev libyaml-dev zlib1g-dev libdnnl-dev openmpi-bin libopenmpi-dev scdoc"
-tests="g++ make clang libclang-rt-dev clang-format clang-tidy python3 python3-venv xz-utils"
+# LLVM is found, not demanded: without it there is no JIT and no --codegen llvm.
+tests="llvm-19-dev libzstd-dev g++ make clang libclang-rt-dev clang-format clang-tidy python3 python3-venv xz-utils"
 
 want=$build
 [ "${1:-build}" = tests ] && want="$build $tests"

@@ -1,0 +1,199 @@
+/* A program in this process: kernels and the functions of stages are compiled, the tables are used where they lie. */
+#include "backend/llvm/image.h"
+#include "backend/llvm/llvm.h"
+#include "backend/llvm/target.h"
+#include "runtime/autopar_rt.h"
+
+#include <llvm-c/Error.h>
+#include <llvm-c/LLJIT.h>
+#include <llvm-c/Orc.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+struct ap_llvm_jit {
+    ap_arena arena; /* of the image */
+    ap_image image;
+    LLVMOrcLLJITRef engine;
+};
+
+/* What programs call. They are linked into this one, and the engine does not look there. */
+static const struct {
+    const char *name;
+    void (*function)(void);
+} runtime[] = {
+#define FUNCTION(name)                                                                                                 \
+    {                                                                                                                  \
+#name, (void (*)(void))name                                                                                    \
+    }
+    FUNCTION(aprt_profile_mark),
+    FUNCTION(aprt_fail_index),
+    FUNCTION(aprt_fail_call),
+    FUNCTION(aprt_param_fetch),
+    FUNCTION(aprt_exchange_run),
+    FUNCTION(aprt_recv),
+    FUNCTION(aprt_claim),
+    FUNCTION(aprt_stage_run),
+    FUNCTION(aprt_free),
+    FUNCTION(aprt_send),
+    FUNCTION(aprt_topk_f32),
+    FUNCTION(aprt_topk_f64),
+    FUNCTION(aprt_topk_f16),
+    FUNCTION(aprt_topk_bf16),
+    FUNCTION(aprt_topk_i8),
+    FUNCTION(aprt_topk_u8),
+    FUNCTION(aprt_topk_i16),
+    FUNCTION(aprt_topk_u16),
+    FUNCTION(aprt_topk_i32),
+    FUNCTION(aprt_topk_u32),
+    FUNCTION(aprt_topk_i64),
+    FUNCTION(aprt_topk_u64),
+    FUNCTION(aprt_gemm_f32),
+    FUNCTION(aprt_gemm_f64),
+    FUNCTION(aprt_gemm_panels_f32),
+    FUNCTION(aprt_gemm_panels_f64),
+    FUNCTION(aprt_conv_prepare),
+    FUNCTION(aprt_conv_run),
+    FUNCTION(aprt_conv_release),
+#undef FUNCTION
+};
+
+static ap_status fail(ap_ctx *ctx, LLVMErrorRef error)
+{
+    char *text = LLVMGetErrorMessage(error);
+    ap_status status = ap_fail(ctx, AP_ERR_BUG, 0, "LLVM: %s", text);
+    LLVMDisposeErrorMessage(text);
+    return status;
+}
+
+/* The runtime's functions, and the tables that code names. */
+static ap_status define_symbols(ap_ctx *ctx, ap_llvm_jit *jit)
+{
+    size_t most = sizeof runtime / sizeof *runtime + jit->image.blocks.len, n = 0;
+    LLVMOrcCSymbolMapPair *pair = AP_NEW_ARRAY(&ctx->scratch, LLVMOrcCSymbolMapPair, most);
+    const LLVMJITSymbolFlags flags = {LLVMJITSymbolGenericFlagsExported, 0};
+    for (size_t i = 0; i < sizeof runtime / sizeof *runtime; i++)
+        pair[n++] = (LLVMOrcCSymbolMapPair){LLVMOrcLLJITMangleAndIntern(jit->engine, runtime[i].name),
+                                            {(LLVMOrcExecutorAddress)(uintptr_t)runtime[i].function, flags}};
+    for (uint32_t i = 0; i < jit->image.blocks.len; i++) {
+        const ap_image_block *b = &jit->image.blocks.at[i];
+        if (b->name)
+            pair[n++] = (LLVMOrcCSymbolMapPair){LLVMOrcLLJITMangleAndIntern(jit->engine, b->name),
+                                                {(LLVMOrcExecutorAddress)(uintptr_t)b->bytes, flags}};
+    }
+    LLVMErrorRef error =
+        LLVMOrcJITDylibDefine(LLVMOrcLLJITGetMainJITDylib(jit->engine), LLVMOrcAbsoluteSymbols(pair, n));
+    return error ? fail(ctx, error) : AP_OK;
+}
+
+/* The functions of <math.h>, and those of the C library that the optimiser calls. */
+static ap_status add_process(ap_ctx *ctx, ap_llvm_jit *jit)
+{
+    LLVMOrcDefinitionGeneratorRef generator;
+    LLVMErrorRef error = LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(
+        &generator, LLVMOrcLLJITGetGlobalPrefix(jit->engine), NULL, NULL);
+    if (error)
+        return fail(ctx, error);
+    LLVMOrcJITDylibAddGenerator(LLVMOrcLLJITGetMainJITDylib(jit->engine), generator);
+    return AP_OK;
+}
+
+static ap_status start_engine(ap_ctx *ctx, ap_llvm_jit *jit, const char *march)
+{
+    LLVMTargetMachineRef machine;
+    AP_TRY(ap_ll_machine(ctx, march, &machine));
+    LLVMOrcLLJITBuilderRef builder = LLVMOrcCreateLLJITBuilder();
+    LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(builder,
+                                                  LLVMOrcJITTargetMachineBuilderCreateFromTargetMachine(machine));
+    LLVMErrorRef error = LLVMOrcCreateLLJIT(&jit->engine, builder);
+    if (error)
+        return fail(ctx, error);
+    AP_TRY(define_symbols(ctx, jit));
+    return add_process(ctx, jit);
+}
+
+static ap_status compile(ap_emit *e, ap_llvm_jit *jit, LLVMTargetMachineRef machine)
+{
+    ap_ll b;
+    char *message = NULL;
+    LLVMMemoryBufferRef object;
+    ap_ll_begin(&b, e, "kernels", machine);
+    ap_status status = ap_ll_kernels(&b, false);
+    for (uint32_t s = 0; s < e->program->stages.len && status == AP_OK; s++) {
+        ap_emit_turn(e, s);
+        ap_ll_stage(&b);
+    }
+    if (status == AP_OK)
+        status = ap_ll_optimise(&b, machine);
+    if (status == AP_OK && LLVMTargetMachineEmitToMemoryBuffer(machine, b.module, LLVMObjectFile, &message, &object))
+        status = ap_ll_fail(e->ctx, AP_ERR_BUG, "no machine code", message);
+    ap_ll_deinit(&b);
+    if (status != AP_OK)
+        return status;
+    LLVMErrorRef error = LLVMOrcLLJITAddObjectFile(jit->engine, LLVMOrcLLJITGetMainJITDylib(jit->engine), object);
+    return error ? fail(e->ctx, error) : AP_OK;
+}
+
+/* Functions of the stages go into the tables. */
+static ap_status resolve(ap_ctx *ctx, ap_llvm_jit *jit)
+{
+    for (uint32_t i = 0; i < jit->image.blocks.len; i++) {
+        ap_image_block *b = &jit->image.blocks.at[i];
+        for (uint32_t k = 0; k < b->pointers.len; k++) {
+            LLVMOrcExecutorAddress address;
+            if (!b->pointers.at[k].symbol)
+                continue;
+            LLVMErrorRef error = LLVMOrcLLJITLookup(jit->engine, &address, b->pointers.at[k].symbol);
+            if (error)
+                return fail(ctx, error);
+            uintptr_t at = (uintptr_t)address;
+            memcpy(b->bytes + b->pointers.at[k].at, &at, sizeof at);
+        }
+    }
+    return AP_OK;
+}
+
+static ap_status make_program(ap_ctx *ctx, const ap_program *p, const char *name, const char *march, ap_llvm_jit *jit)
+{
+    ap_emit e;
+    LLVMTargetMachineRef machine;
+    const ap_backend_options options = {.name = name};
+    AP_TRY(ap_emit_begin(&e, ctx, p, &options));
+    ap_emit_name_weights(&e);
+    AP_TRY(ap_image_make(&e, &jit->arena, &jit->image));
+    AP_TRY(start_engine(ctx, jit, march));
+    AP_TRY(ap_ll_machine(ctx, march, &machine));
+    ap_status status = compile(&e, jit, machine);
+    LLVMDisposeTargetMachine(machine);
+    return status == AP_OK ? resolve(ctx, jit) : status;
+}
+
+ap_status ap_llvm_jit_open(ap_ctx *ctx, const ap_program *p, const char *name, const char *march, ap_llvm_jit **out)
+{
+    *out = NULL;
+    ap_llvm_jit *jit = calloc(1, sizeof *jit);
+    if (!jit)
+        return ap_fail(ctx, AP_ERR_ENV, 0, "out of memory");
+    ap_arena_init(&jit->arena, ctx->scratch.out_of_memory, ctx->scratch.user);
+    ap_status status = make_program(ctx, p, name, march, jit);
+    if (status == AP_OK)
+        *out = jit;
+    else
+        ap_llvm_jit_close(jit);
+    return status;
+}
+
+const aprt_program *ap_llvm_jit_program(const ap_llvm_jit *jit)
+{
+    return (const aprt_program *)(const void *)jit->image.blocks.at[jit->image.program].bytes;
+}
+
+void ap_llvm_jit_close(ap_llvm_jit *jit)
+{
+    if (!jit)
+        return;
+    if (jit->engine)
+        LLVMConsumeError(LLVMOrcDisposeLLJIT(jit->engine));
+    ap_arena_deinit(&jit->arena);
+    free(jit);
+}

@@ -1,0 +1,15 @@
+# The LLVM back end: found, not demanded. The package's version file wants major.minor, and it names libzstd-dev, which
+# Debian's llvm-19-dev does not bring along.
+option(AP_LLVM "Build the LLVM back end where LLVM 19.1 is found" ON)
+if(AP_LLVM)
+  find_package(LLVM 19.1 CONFIG QUIET)
+endif()
+if(LLVM_FOUND)
+  file(GLOB llvm_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/backend/llvm/*.c)
+  add_library(ap_backend_llvm STATIC ${llvm_sources})
+  target_include_directories(ap_backend_llvm SYSTEM PRIVATE ${LLVM_INCLUDE_DIRS})
+  target_compile_definitions(ap_backend_llvm INTERFACE AP_HAS_LLVM)
+  target_link_libraries(ap_backend_llvm PUBLIC ap_backend autopar_rt_conv autopar_rt LLVM)
+else()
+  message(STATUS "LLVM 19.1 is not there: no JIT, no --codegen llvm")
+endif()

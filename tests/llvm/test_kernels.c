@@ -1,0 +1,4 @@
+/* What tests/backend/test_kernels.c tests of C, of LLVM. */
+#include "tests/backend/jit.h"
+
+#include "tests/backend/test_kernels.c" /* NOLINT */
