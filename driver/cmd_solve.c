@@ -143,6 +143,8 @@ static ap_status nothing(session *s)
     const ap_solution *x = &s->solution;
     const char *path = s->opt->subject;
     int64_t limit = s->file.limit;
+    if (limit < 0)
+        return ap_fail(s->ctx, AP_ERR_NO_PLAN, 0, "%s: no solution (proven): the limit is %" PRId64, path, limit);
     if (x->result == AP_SOLVE_INFEASIBLE && x->least_peak == 0)
         return ap_fail(s->ctx, AP_ERR_NO_PLAN, 0, "%s: no solution (proven): forbidden entries exclude every choice",
                        path);
@@ -179,7 +181,7 @@ static void add_int(session *s, cJSON *o, const char *key, int64_t x)
     cJSON_AddRawToObject(o, key, ap_name_str(s->ctx, ap_name_format(s->ctx, "%" PRId64, x)));
 }
 
-static ap_status json_text(session *s, const char *solution, const char **out)
+static ap_status json_text(session *s, const char *solution_or_null, const char **out)
 {
     const ap_solution *x = &s->solution;
     cJSON *o = cJSON_CreateObject(), *phases;
@@ -201,8 +203,8 @@ static ap_status json_text(session *s, const char *solution, const char **out)
     phases = cJSON_AddObjectToObject(o, "phases");
     for (uint32_t i = 0; i < s->nphases; i++)
         cJSON_AddNumberToObject(phases, s->phase[i].name, s->phase[i].seconds);
-    if (!s->opt->output)
-        cJSON_AddRawToObject(o, "solution", solution);
+    if (solution_or_null)
+        cJSON_AddRawToObject(o, "solution", solution_or_null);
     return ap_json_text(s->ctx, o, out);
 }
 
@@ -220,27 +222,30 @@ static void print_summary(const session *s)
            s->file.problem.nedges, s->seconds, s->seconds_to_best);
 }
 
+/* An answer that cannot be written to its file is printed all the same: it may have taken an hour. */
 static ap_status report(session *s)
 {
-    ap_text solution;
-    const char *json = NULL;
-    ap_text_init(&solution, &s->ctx->arena);
-    add_solution(s, &solution);
+    ap_text line, file;
+    const char *json;
+    ap_status written = AP_OK;
+    ap_text_init(&line, &s->ctx->arena);
+    add_solution(s, &line);
     enter_phase(s, "check");
     s->seconds = s->since;
-    if (s->opt->json)
-        AP_TRY(json_text(s, ap_text_str(&solution), &json));
-    ap_text_add(&solution, "\n");
-    if (s->opt->output)
-        AP_TRY(ap_file_write(s->ctx, s->opt->output, ap_text_str(&solution), solution.len));
+    if (s->opt->output) {
+        ap_text_init(&file, &s->ctx->arena);
+        ap_text_addf(&file, "%s\n", ap_text_str(&line));
+        written = ap_file_write(s->ctx, s->opt->output, ap_text_str(&file), file.len);
+    }
     if (s->opt->json) {
+        AP_TRY(json_text(s, !s->opt->output || written != AP_OK ? ap_text_str(&line) : NULL, &json));
         printf("%s\n", json);
-        return AP_OK;
+        return written;
     }
     if (!s->opt->quiet)
         print_summary(s);
-    fwrite(ap_text_str(&solution), 1, solution.len, stdout);
-    return AP_OK;
+    printf("%s\n", ap_text_str(&line));
+    return written;
 }
 
 ap_status ap_cmd_solve(ap_ctx *ctx, const ap_options *opt)

@@ -6,6 +6,7 @@
  * nodes with itself moved by p places: the p that saves most nodes makes a run, what is left and right of it is treated
  * likewise. The first layer of a run is drawn in a frame, the others are one box, unless all are wanted. */
 #include "driver/commands.h"
+#include "ir/base/text.h"
 
 #include "ir/op.h"
 #include "ir/text_form.h"
@@ -40,28 +41,14 @@ typedef struct graph {
 
 /* ---- text ---- */
 
-static size_t utf8_length(const unsigned char *s)
-{
-    size_t n = s[0] < 0x80                   ? 1
-               : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
-               : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
-               : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
-                                             : 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
 /* Inside "...": quotes and backslashes escaped, what is no character or controls the terminal as '?'. */
 static void print_text(const char *text)
 {
-    const unsigned char *s = (const unsigned char *)text;
-    while (*s) {
-        size_t n = utf8_length(s);
+    for (const char *s = text; *s;) {
+        size_t n = ap_utf8_length(s);
         if (*s == '"' || *s == '\\')
             putchar('\\');
-        if (n == 0 || *s < 0x20 || *s == 0x7f)
+        if (n == 0 || (n == 1 && *s < 0x20) || *s == 0x7f)
             putchar('?');
         else
             fwrite(s, 1, n, stdout);

@@ -31,7 +31,7 @@ static const struct option_row {
     {"output", 'o', "CLUSTER.yaml", TEXT, OPT(output), BIT(PROFILE),
      "where the cluster goes (default: standard output)"},
     {"timeout", 0, "S", TEXT, OPT(timeout), BIT(SOLVE),
-     "seconds until the answer, reading included; SIGINT and SIGTERM ask for it at once"},
+     "seconds until the answer, reading included (0: until it is proven); SIGINT and SIGTERM ask for it at once"},
     {"devices", 0, "N", TEXT, OPT(devices), PLANNING, "CPU devices of this machine (default 1)"},
     {"devices", 0, "N", TEXT, OPT(devices), BIT(PROFILE),
      "devices that work at the same time (default: one per processor)"},

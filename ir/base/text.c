@@ -2,6 +2,7 @@
 #include "ir/base/text.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -86,4 +87,22 @@ void ap_text_add_hexfloat(ap_text *t, double x)
         ap_text_add(t, x < 0 ? "-inf" : "inf");
     else
         ap_text_addf(t, "%a", x);
+}
+
+size_t ap_utf8_length(const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t n = s[0] < 0x80                   ? 1
+               : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
+               : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
+               : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
+                                             : 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    static const unsigned char least[] = {0, 0, 0, 0xa0, 0x90},
+                               lead[] = {0, 0, 0, 0xe0, 0xf0}; /* no longer than needed */
+    bool wrong = n > 2 && s[0] == lead[n] && s[1] < least[n];
+    wrong |= (s[0] == 0xed && s[1] >= 0xa0) || (s[0] == 0xf4 && s[1] >= 0x90); /* surrogates, beyond the last one */
+    return wrong ? 0 : n;
 }

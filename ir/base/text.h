@@ -23,4 +23,7 @@ void ap_text_add_quoted(ap_text *t, const char *s);
 /* Hexadecimal float that reads back exactly; inf, -inf, nan. */
 void ap_text_add_hexfloat(ap_text *t, double x);
 
+/* Bytes of the UTF-8 character that s begins with; 0 when there is none. */
+size_t ap_utf8_length(const char *s);
+
 #endif

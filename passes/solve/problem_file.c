@@ -2,6 +2,7 @@
 #include "passes/solve/problem_file.h"
 
 #include "ir/base/file.h"
+#include "ir/base/text.h"
 #include "passes/solve/problem_scan.h"
 
 #include <inttypes.h>
@@ -104,10 +105,17 @@ static ap_status read_fields(reader *r, const char *what, field *f, uint32_t n)
     return AP_OK;
 }
 
+/* What is no character, or one cut in two at the end, becomes '?': the name stands in JSON again. */
 static ap_status read_name(reader *r)
 {
     char name[128];
     AP_TRY(ap_scan_string(&r->scan, name, sizeof name));
+    for (char *s = name; *s;) {
+        size_t n = ap_utf8_length(s);
+        if (n == 0)
+            *s = '?';
+        s += n ? n : 1;
+    }
     r->f->name = ap_arena_strdup(r->arena, name);
     return AP_OK;
 }

@@ -125,13 +125,15 @@ static void print_pairs(const ap_problem *p, ap_text *t)
     ap_text_add(t, "]\n  }");
 }
 
-/* Names come from files of models: what JSON would have to escape becomes '_'. */
+/* Names come from files of models: what JSON would have to escape and what is no UTF-8 becomes '_'. */
 static void print_name(const char *name, ap_text *t)
 {
     ap_text_add(t, "  \"name\": \"");
-    for (; *name; name++) {
-        char c = *name == '"' || *name == '\\' || (unsigned char)*name < ' ' ? '_' : *name;
-        ap_text_add_n(t, &c, 1);
+    while (*name) {
+        size_t n = ap_utf8_length(name);
+        bool plain = n > 1 || (n == 1 && *name >= ' ' && *name != '"' && *name != '\\');
+        ap_text_add_n(t, plain ? name : "_", plain ? n : 1);
+        name += n ? n : 1;
     }
     ap_text_add(t, "\",\n");
 }

@@ -5,6 +5,7 @@ import gzip
 import itertools
 import json
 import random
+import re
 import signal
 import subprocess
 import time
@@ -183,7 +184,8 @@ def test_environment(autopar, tmp_path):
     assert "not a regular file" in autopar("solve", tmp_path, code=4).stderr
     one = {"nodes": {"intervals": [[0, 2]], "costs": [[1, 2]], "usages": [[5, 4]]}, "edges": {"nodes": [], "costs": []}}
     path = write(tmp_path / "p.json", {"problem": one})
-    assert "cannot create" in autopar("solve", path, "-o", tmp_path / "no" / "where", code=4).stderr
+    p = autopar("solve", path, "-o", tmp_path / "no" / "where", code=4)
+    assert "cannot create" in p.stderr and last_line(p) == [0]  # the answer is not lost
     for option in ("--timeout", "--budget", "--threads"):
         p = autopar("solve", path, option, "-1", code=2)
         assert p.stdout == "" and option[2:] in p.stderr
@@ -194,11 +196,25 @@ def test_infeasible(autopar, tmp_path):
     path = write(tmp_path / "p.json", {"problem": one | {"usage_limit": 3}})
     p = autopar("solve", path, code=3)
     assert p.stdout == "" and "no solution (proven)" in p.stderr and "holds at least 4; the limit is 3" in p.stderr
+    assert "the limit is -1" in autopar("solve", write(path, {"problem": one | {"usage_limit": -1}}), code=3).stderr
+    one["nodes"]["usages"] = [[2**61 + 9, 2**62 - 1]]
+    p = autopar("solve", write(path, {"problem": one | {"usage_limit": 2**61}}), code=3)
+    least = int(re.search(r"holds at least (\d+)", p.stderr)[1])
+    assert 2**61 < least <= 2**61 + 9
     one["nodes"]["costs"] = [[FORBIDDEN, FORBIDDEN]]
     assert "forbidden entries exclude every choice" in autopar("solve", write(path, {"problem": one}), code=3).stderr
     nothing = {"nodes": {"intervals": [], "costs": [], "usages": []}, "edges": {"nodes": [], "costs": []}}
     p = autopar("solve", write(path, {"problem": nothing}))
     assert last_line(p) == [] and "cost 0" in p.stdout
+
+
+def test_name_is_text(autopar, tmp_path):
+    """A name is told in UTF-8, whatever the file has in its place."""
+    head = b'{"problem": {"nodes": {"intervals": [], "costs": [], "usages": []}, "edges": {"nodes": [], "costs": []}, "name": "'
+    long = "\u20ac" * 60
+    for name, told in (("h\u00e9 \u20ac \U0001f600".encode(), "h\u00e9 \u20ac \U0001f600"), (b"a\xffb\xc3", "a?b?"), (b"\xe0\x80\x80\xed\xa0\x80", "?" * 6), (long.encode(), long[:42] + "?")):
+        (tmp_path / "p.json").write_bytes(head + name + b'"}}')
+        assert autopar.json("solve", tmp_path / "p.json")["name"] == told
 
 
 MODELS = {"mlp": (mlp(batch=8), ()), "encoder": (encoder_layer(), ("--memory", "100kB")), "deep": (encoder_layer(layers=3), ())}
