@@ -1,0 +1,2 @@
+/* cuda_profiler_api.h - of the test shim, see cudashim.h: all of it is in cuda_runtime.h. */
+#include "cuda_runtime.h"

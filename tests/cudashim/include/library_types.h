@@ -1,0 +1,16 @@
+/* library_types.h - of the test shim, see cudashim.h: element types of libraries. */
+#ifndef CUDASHIM_LIBRARY_TYPES_H
+#define CUDASHIM_LIBRARY_TYPES_H
+
+typedef enum cudaDataType_t {
+    CUDA_R_32F = 0,
+    CUDA_R_64F = 1,
+    CUDA_R_16F = 2,
+    CUDA_R_8I = 3,
+    CUDA_R_8U = 8,
+    CUDA_R_32I = 10,
+    CUDA_R_16BF = 14
+} cudaDataType;
+typedef cudaDataType cudaDataType_t;
+
+#endif

@@ -1,0 +1,2 @@
+/* vector_functions.h - of the test shim, see cudashim.h: all of it is in cuda_runtime.h. */
+#include "cuda_runtime.h"
