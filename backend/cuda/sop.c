@@ -152,7 +152,8 @@ void ap_cuda_pack_loads(ap_cuda_writer *w, int section)
         if (s->section != section || !ap_cuda_is_packed(w, i) || s->kind == AP_SOP_STORE)
             continue;
         w->at_pack = true;
-        const char *from = text(w, "aprt_load<%d>(%s + %s)", w->p.vector, operand_name(w, s->operand), offset_of(w, i));
+        const char *from =
+            text(w, "aprt_load_pack<%d>(%s + %s)", w->p.vector, operand_name(w, s->operand), offset_of(w, i));
         w->at_pack = false;
         if (s->kind == AP_SOP_GATHER && guards_row(w, s)) {
             line(w, "aprt_pack<%d, %s> q%u = {};", w->p.vector, type, i);
@@ -176,7 +177,7 @@ void ap_cuda_pack_stores(ap_cuda_writer *w, int section)
         if (s->section != section || !ap_cuda_is_packed(w, i) || s->kind != AP_SOP_STORE)
             continue;
         w->at_pack = true;
-        line(w, "aprt_store(%s + %s, q%u);", operand_name(w, s->operand), offset_of(w, i), i);
+        line(w, "aprt_store_pack(%s + %s, q%u);", operand_name(w, s->operand), offset_of(w, i), i);
         w->at_pack = false;
     }
 }
@@ -199,7 +200,9 @@ static const char *position(const ap_cuda_writer *w, int level)
 static void print_range(ap_cuda_writer *w, const char *x, int64_t first, int64_t limit, int level)
 {
     line(w, "if (%s < %" PRId64 " || %s >= %" PRId64 ")", x, first, x, limit);
+    w->at_pack = w->phase == AP_CUDA_BEFORE;
     line(w, "    aprt_cuda_report(bad, %s, %s, %" PRId64 ", %" PRId64 ");", position(w, level), x, first, limit);
+    w->at_pack = false;
 }
 
 /* The row of this rank's part that the index means; here: it is one. A kernel that met a bad index goes on without. */

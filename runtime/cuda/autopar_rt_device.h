@@ -26,11 +26,11 @@ constexpr int aprt_pack_align(int bytes)
 template <int V, class T> struct alignas(aprt_pack_align(V *(int)sizeof(T))) aprt_pack {
     T at[V];
 };
-template <int V, class T> APRT_DEVICE aprt_pack<V, T> aprt_load(const T *x)
+template <int V, class T> APRT_DEVICE aprt_pack<V, T> aprt_load_pack(const T *x)
 {
     return *(const aprt_pack<V, T> *)x;
 }
-template <int V, class T> APRT_DEVICE void aprt_store(T *y, const aprt_pack<V, T> &x)
+template <int V, class T> APRT_DEVICE void aprt_store_pack(T *y, const aprt_pack<V, T> &x)
 {
     *(aprt_pack<V, T> *)y = x;
 }
