@@ -6,9 +6,7 @@
 namespace shim
 {
 
-namespace
-{
-double read(const void *base, int64_t i, int32_t type)
+double matmul_read(const void *base, int64_t i, int32_t type)
 {
     unsigned short h;
     float f;
@@ -26,7 +24,7 @@ double read(const void *base, int64_t i, int32_t type)
     }
 }
 
-void write(void *base, int64_t i, int32_t type, double v)
+void matmul_write(void *base, int64_t i, int32_t type, double v)
 {
     float f = (float)v;
     unsigned short h;
@@ -44,7 +42,7 @@ void write(void *base, int64_t i, int32_t type, double v)
 }
 
 /* To ten bits behind the point, ties away from zero, as cvt.rna.tf32. */
-float tf32(float f)
+float matmul_tf32(float f)
 {
     unsigned u = __float_as_uint(f);
     if ((u & 0x7f800000u) == 0x7f800000u)
@@ -52,6 +50,8 @@ float tf32(float f)
     return __uint_as_float((u + 0x1000u) & 0xffffe000u);
 }
 
+namespace
+{
 int64_t place(const Layout &l, int64_t row, int64_t col)
 {
     return l.order == CUBLASLT_ORDER_COL ? row + col * l.ld : row * l.ld + col;
@@ -65,8 +65,8 @@ std::vector<T> widen(const Layout &l, const void *base, int64_t from, bool trans
     std::vector<T> out((size_t)(rows * cols));
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++) {
-            double v = read(base, from + (transposed ? place(l, j, i) : place(l, i, j)), l.type);
-            out[(size_t)(i * cols + j)] = rounded ? (T)tf32((float)v) : (T)v;
+            double v = matmul_read(base, from + (transposed ? place(l, j, i) : place(l, i, j)), l.type);
+            out[(size_t)(i * cols + j)] = rounded ? (T)matmul_tf32((float)v) : (T)v;
         }
     return out;
 }
@@ -75,7 +75,7 @@ double after(const Problem &p, double v, int64_t row, int64_t batch)
 {
     int32_t e = p.desc.epilogue, type = p.desc.bias_type < 0 ? p.d.type : p.desc.bias_type;
     if (e & CUBLASLT_EPILOGUE_BIAS)
-        v = (float)(v + read(p.desc.bias, row + batch * p.desc.bias_stride, type));
+        v = (float)(v + matmul_read(p.desc.bias, row + batch * p.desc.bias_stride, type));
     if (e & CUBLASLT_EPILOGUE_RELU)
         return v > 0 || v != v ? v : 0;
     if (e & CUBLASLT_EPILOGUE_GELU) {
@@ -106,8 +106,8 @@ template <typename T> void multiply(const Problem &p, const Operands &o, int64_t
         for (int64_t j = 0; j < n; j++) {
             T v = (T)o.alpha * (low[(size_t)j] + high[(size_t)j]);
             if (o.beta != 0)
-                v += (T)o.beta * (T)read(o.c, batch * p.c.stride + place(p.c, i, j), p.c.type);
-            write(o.d, batch * p.d.stride + place(p.d, i, j), p.d.type, after(p, v, i, batch));
+                v += (T)o.beta * (T)matmul_read(o.c, batch * p.c.stride + place(p.c, i, j), p.c.type);
+            matmul_write(o.d, batch * p.d.stride + place(p.d, i, j), p.d.type, after(p, v, i, batch));
         }
     }
 }

@@ -40,7 +40,10 @@ struct Operands {
     size_t workspace_bytes;
 };
 
-size_t element_size(int32_t type);
+size_t element_size(int32_t type); /* a cudaDataType */
+double matmul_read(const void *base, int64_t i, int32_t type);
+void matmul_write(void *base, int64_t i, int32_t type, double v);
+float matmul_tf32(float f);
 size_t bias_span(const Problem &p);
 void matmul_run(const Problem &p, const Operands &o, size_t workspace);
 
