@@ -6,9 +6,8 @@
 #ifndef CUDASHIM_H
 #define CUDASHIM_H
 
-#define APRT_CUDASHIM 1
-
 #ifdef __cplusplus
+#define APRT_CUDASHIM 1 /* sources with kernels, which are C++ */
 #include "cudashim_device.h"
 #endif
 
