@@ -4,7 +4,7 @@
 
 enum {
     THREADS = 256,           /* of a block, where nothing asks for another number */
-    MOST_GROUP = 1024,       /* threads that share a row */
+    MOST_GROUP = 512,        /* threads that share a row */
     SHORT_ROW = 8,           /* up to here a thread does a row by itself */
     WARP_ROW = 1024,         /* up to here a warp does */
     MANY_ROWS = 1 << 15,     /* so many threads fill a large GPU */
@@ -314,7 +314,7 @@ static void plan_columns(const ap_nest_facts *f, ap_cuda_plan *p, int lane)
 {
     p->way = AP_CUDA_COLUMNS;
     p->lane = lane;
-    p->group = power_of_two((f->inner_count + 3) / 4, 32);
+    p->group = power_of_two((f->inner_count + 3) / 4, 16);
     while (p->group > 8 && ap_sat_mul(shared_turns(p, f->n), 32 * p->group / 2) >= 4 * MANY_ROWS)
         p->group /= 2;
     p->block = 32 * p->group;

@@ -372,12 +372,12 @@ static void print_scan(ap_cuda_writer *w, uint32_t id)
                  ? (s->reduce == AP_REDUCE_PROD ? "1" : "0")
                  : ap_emit_literal(w->e->ctx, w->n->sop[s->arg[0]].dtype, ap_nest_fold_start(w->n, s)).text);
         if (s->imm.i) {
-            line(w, "const %s u%u = __shfl_up_sync(APRT_EVERYONE, w%u, 1);", type, id, id);
+            line(w, "const %s u%u = (%s)__shfl_up_sync(APRT_EVERYONE, w%u, 1);", type, id, type, id);
             line(w, "const %s p%u = t == 0 ? s%u : %s<%s>()(s%u, u%u);", type, id, id, fold, type, id, id);
         } else {
             line(w, "const %s p%u = %s<%s>()(s%u, w%u);", type, id, fold, type, id, id);
         }
-        line(w, "s%u = %s<%s>()(s%u, __shfl_sync(APRT_EVERYONE, w%u, 31));", id, fold, type, id, id);
+        line(w, "s%u = %s<%s>()(s%u, (%s)__shfl_sync(APRT_EVERYONE, w%u, 31));", id, fold, type, id, type, id);
         now = text(w, "p%u", id);
     }
     if (s->dtype == AP_F16 || s->dtype == AP_BF16)

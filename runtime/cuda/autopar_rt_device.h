@@ -88,11 +88,11 @@ template <class T> struct aprt_first_least {
 
 template <class T> APRT_DEVICE T aprt_from_lane(T x, int other, int width)
 {
-    return __shfl_xor_sync(APRT_EVERYONE, x, other, width);
+    return (T)__shfl_xor_sync(APRT_EVERYONE, x, other, width);
 }
 template <class T> APRT_DEVICE aprt_place<T> aprt_from_lane(aprt_place<T> x, int other, int width)
 {
-    return {__shfl_xor_sync(APRT_EVERYONE, x.x, other, width), __shfl_xor_sync(APRT_EVERYONE, x.at, other, width)};
+    return {(T)__shfl_xor_sync(APRT_EVERYONE, x.x, other, width), __shfl_xor_sync(APRT_EVERYONE, x.at, other, width)};
 }
 
 /* Bytes of shared memory that a fold over a block or over columns of one needs, for the largest of its types. */
@@ -143,7 +143,7 @@ template <class F, class T> APRT_DEVICE T aprt_running(T x)
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int back = 1; back < 32; back *= 2) {
-        const T before = __shfl_up_sync(APRT_EVERYONE, x, back);
+        const T before = (T)__shfl_up_sync(APRT_EVERYONE, x, back);
         if (lane >= back)
             x = fold(before, x);
     }
