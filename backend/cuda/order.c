@@ -176,7 +176,7 @@ static void look_at_call(const ap_local *p, const ap_nest_facts *f, const ap_ins
     const ap_kernel *k = f->k;
     for (uint32_t i = 0; i < k->noperands; i++)
         for (uint32_t j = 0; j < k->noperands && k->operand[i].written; j++) {
-            int64_t d, low[2] = {0}, high[2] = {0};
+            int64_t d = 0, low[2] = {0}, high[2] = {0};
             if (i == j || !same_memory(&in->ref[i], &in->ref[j]))
                 continue;
             bool known = distance(p, k, in, i, j, &d), alike = true;
