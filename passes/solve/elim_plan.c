@@ -201,7 +201,7 @@ static void sort_scopes(ap_elim *e)
     }
 }
 
-ap_elim *ap_elim_plan_keeping(ap_arena *arena, const ap_kernel *k, uint64_t cap, const bool *last)
+static ap_elim *make_plan(ap_arena *arena, const ap_kernel *k, uint64_t cap, const bool *last, bool whole)
 {
     uint32_t n = k->p.nnodes;
     ap_elim *e = AP_NEW(arena, ap_elim);
@@ -226,8 +226,8 @@ ap_elim *ap_elim_plan_keeping(ap_arena *arena, const ap_kernel *k, uint64_t cap,
         look_around(&p, x.node);
         uint32_t m = p.around.len, *around = ap_arena_memdup(arena, p.around.at, m * sizeof *around);
         eliminate(&p, x.node, &e->bucket[i++]);
-        if (e->entries > (uint64_t)1 << 40)
-            break; /* hopeless: the caller looks at entries first */
+        if (e->entries > (uint64_t)1 << 40 || (whole && !e->exact))
+            break; /* hopeless: the caller looks at entries and exactness first */
         for (uint32_t a = 0; a < m; a++)
             heap_push(&p, (offer){look_around(&p, around[a]), around[a], ++p.version[around[a]]});
     }
@@ -235,9 +235,20 @@ ap_elim *ap_elim_plan_keeping(ap_arena *arena, const ap_kernel *k, uint64_t cap,
     return e;
 }
 
+ap_elim *ap_elim_plan_keeping(ap_arena *arena, const ap_kernel *k, uint64_t cap, const bool *last)
+{
+    return make_plan(arena, k, cap, last, false);
+}
+
 ap_elim *ap_elim_plan(ap_arena *arena, const ap_kernel *k, uint64_t cap)
 {
     return ap_elim_plan_keeping(arena, k, cap, NULL);
+}
+
+ap_elim *ap_elim_plan_exact(ap_arena *arena, const ap_kernel *k, uint64_t cap, uint64_t entries, uint64_t work)
+{
+    ap_elim *e = make_plan(arena, k, cap, NULL, true);
+    return e->exact && e->entries <= entries && e->work <= work ? e : NULL;
 }
 
 ap_elim *ap_elim_plan_within(ap_arena *arena, const ap_kernel *k, uint64_t cap, uint64_t entries, uint64_t work)

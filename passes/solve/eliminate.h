@@ -50,6 +50,8 @@ typedef struct ap_elim {
 ap_elim *ap_elim_plan(ap_arena *arena, const ap_kernel *k, uint64_t cap);
 /* With nodes that go after all others: `last` per node, or NULL. */
 ap_elim *ap_elim_plan_keeping(ap_arena *arena, const ap_kernel *k, uint64_t cap, const bool *last);
+/* The plan if it is exact and within limits on entries and work, else NULL, which is found early. */
+ap_elim *ap_elim_plan_exact(ap_arena *arena, const ap_kernel *k, uint64_t cap, uint64_t entries, uint64_t work);
 /* The first plan, from the largest cap down, within limits on entries and work. NULL: not even edges fit. */
 ap_elim *ap_elim_plan_within(ap_arena *arena, const ap_kernel *k, uint64_t cap, uint64_t entries, uint64_t work);
 void ap_elim_allocate(ap_elim *e);

@@ -95,10 +95,13 @@ static void simple_choices(block *b)
     ap_local_offer(b->local, small, 4 * p->nnodes + 64);
 }
 
-static void plan_elimination(block *b)
+/* Where large.c takes over what is not exact, smaller caps are not tried: a plan that is exact under one is the same
+ * under the largest. */
+static void plan_elimination(block *b, bool large)
 {
     uint64_t work = b->k->nrows == 0 ? WORK_ONCE : WORK_OFTEN;
-    b->elim = ap_elim_plan_within(b->s->arena, b->k, TABLE_CAP, ENTRIES_CAP, work);
+    b->elim = large ? ap_elim_plan_exact(b->s->arena, b->k, TABLE_CAP, ENTRIES_CAP, work)
+                    : ap_elim_plan_within(b->s->arena, b->k, TABLE_CAP, ENTRIES_CAP, work);
 }
 
 static void run_dual(block *b)
@@ -292,10 +295,10 @@ static ap_status solve_block(ap_solver *s, const ap_kernel *k, int64_t cutoff, i
     out->infeasible = !possible;
     block b = {.s = s, .k = k, .cutoff = cutoff, .depth = depth, .out = out};
     b.local = ap_local_create(s->arena, k);
-    bool done = false;
+    bool done = false, large = s->opt->eliminate && depth < LARGE_DEPTH_MAX && ap_large_takes(k);
     if (!closed(&b) && s->opt->eliminate)
-        plan_elimination(&b);
-    bool exact = b.elim && b.elim->exact, large = s->opt->eliminate && depth < LARGE_DEPTH_MAX && ap_large_takes(k);
+        plan_elimination(&b, large);
+    bool exact = b.elim && b.elim->exact;
     bool mip = s->opt->mip && ap_mip_size(s->arena, k) <= MIP_VARIABLES;
     if (!closed(&b) && large && !exact)
         AP_TRY(run_large(&b, INT64_MAX, !mip, &done));
