@@ -322,6 +322,12 @@ static ap_status open_composites(ap_job *job)
     return job->checking && job->opened.len > 0 ? ap_check_after(&job->check, job->ctx, "open", job->m) : AP_OK;
 }
 
+/* Outputs are inputs and constants, nothing is computed. */
+static bool is_empty(const ap_module *m)
+{
+    return ap_block_at(m, m->funcs.at[0].body)->nodes.len == 1;
+}
+
 static ap_status make_plan(ap_job *job)
 {
     const ap_plan_request *r = &job->request;
@@ -331,7 +337,8 @@ static ap_status make_plan(ap_job *job)
         job->request.nstages = 0;
     AP_TRY(open_composites(job));
     AP_TRY(ap_pipe_pins_find(&job->ctx->arena, job->m, &r->pins, r->nstages, r->plan.pin_file, &pinned));
-    bool one = r->nstages == 1 || (r->nstages == 0 && !pinned && ap_cluster_devices(&r->plan.cluster) == 1);
+    bool indivisible = is_empty(job->m) || ap_cluster_devices(&r->plan.cluster) == 1;
+    bool one = r->nstages == 1 || (r->nstages == 0 && !pinned && indivisible);
     AP_TRY(one ? plan_one(job, pinned) : search(job, pinned));
     job->result.total.planning_seconds = now() - start;
     return AP_OK;
@@ -364,6 +371,7 @@ ap_status ap_job_lower(ap_job *job, const char *name, ap_program **out)
     AP_TRY(ap_lower_program(job->ctx, job->p, c, name, out));
     ap_program_price(*out, c);
     AP_TRY(note_times(job->ctx, *out, c));
+    ap_program_close_ranks(*out);
     ap_arena_reset(&job->ctx->scratch);
     return job->checking ? ap_check_program(&job->check, job->ctx, *out) : AP_OK;
 }

@@ -131,10 +131,16 @@ static ap_status read_stages(ap_ctx *ctx, const ap_options *opt, ap_plan_request
 
 static ap_status check_node_pins(ap_ctx *ctx, const ap_options *opt, const ap_plan_request *r)
 {
-    for (uint32_t i = 0; i < r->pins.nnodes && r->nstages > 0; i++)
-        if (r->pins.node[i].stage >= r->nstages)
+    uint32_t devices = (uint32_t)ap_cluster_devices(&r->plan.cluster);
+    for (uint32_t i = 0; i < r->pins.nnodes; i++) {
+        const ap_node_pin *pin = &r->pins.node[i];
+        if (r->nstages > 0 && pin->stage >= r->nstages)
             return ap_fail(ctx, AP_ERR_USAGE, 0, "%s:%d: there is no stage %u: there are %u, from 0", opt->pin,
-                           r->pins.node[i].line, r->pins.node[i].stage, r->nstages);
+                           pin->line, pin->stage, r->nstages);
+        if (pin->stage >= devices)
+            return ap_fail(ctx, AP_ERR_USAGE, 0, "%s:%d: there is no stage %u: %u device%s can have %u at most, from 0",
+                           opt->pin, pin->line, pin->stage, devices, devices == 1 ? "" : "s", devices);
+    }
     return AP_OK;
 }
 

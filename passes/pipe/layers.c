@@ -32,6 +32,7 @@ typedef struct cutter {
     uint32_t *count;     /* per position: values crossing */
     uint32_t *real;      /* per position: nodes before it that are not copied to their readers */
     bool *regular;       /* per position: between repeated blocks */
+    uint32_t *mark;      /* per node, if there are pins: no layer has two marks (list_marks) */
     uint32_t repeats;
     int64_t before, block, after; /* units in front of the repeated blocks, in one, behind them */
 } cutter;
@@ -264,8 +265,8 @@ static bool better(const value *a, const value *b)
 typedef struct table {
     uint32_t ncuts, *cut; /* positions; the first is 0, the last n */
     uint32_t nlayers;
-    uint32_t groups;    /* runs of nodes with one pin */
-    uint32_t *earliest; /* per cut: a layer that ends here may start at this cut or later, by pins */
+    uint32_t groups;    /* runs of nodes with one mark */
+    uint32_t *earliest; /* per cut: a layer that ends here may start at this cut or later, by marks */
     int64_t bound;
     value *best;    /* [nlayers + 1][ncuts] */
     uint32_t *from; /* the cut where the last layer starts; AP_NONE: impossible */
@@ -346,16 +347,60 @@ static ap_status check_pins(const cutter *c)
     return AP_OK;
 }
 
-/* Cuts, and for each where a layer that ends there may start: behind the last node that is pinned otherwise than the
- * last pinned node before the cut. */
+static uint32_t mark_of(const cutter *c, uint32_t k)
+{
+    return c->mark ? c->mark[k] : AP_NONE;
+}
+
+/* Marks of their own for `count` of the nodes in [from, to), evenly. */
+static void spread_marks(cutter *c, uint32_t from, uint32_t to, uint32_t count, uint32_t *marks)
+{
+    uint32_t room = c->real[to] - c->real[from], seen = 0, done = 0;
+    for (uint32_t k = from; k < to && count <= room && done < count; k++) {
+        if (c->real[k + 1] == c->real[k])
+            continue;
+        if (seen++ == (uint32_t)((2 * (uint64_t)done + 1) * room / (2 * (uint64_t)count))) {
+            c->mark[k] = (*marks)++;
+            done++;
+        }
+    }
+}
+
+/* Pinned nodes are marked by their stages. Between those of stage a and of stage b there are b - a - 1 stages, which
+ * need as many layers: so many of the nodes there are marked, too, and so it is at both ends. */
+static void list_marks(cutter *c)
+{
+    uint32_t marks = 0, from = 0, begin = 0, last = AP_NONE;
+    if (!c->opt->stage)
+        return;
+    c->mark = AP_NEW_ARRAY(c->arena, uint32_t, c->n + 1);
+    for (uint32_t k = 0; k < c->n; k++)
+        c->mark[k] = AP_NONE;
+    for (uint32_t k = 0; k <= c->n; k++) {
+        uint32_t pin = k < c->n ? pin_of(c, k) : c->opt->nstages;
+        if (k < c->n ? pin == AP_NONE : pin <= begin)
+            continue;
+        spread_marks(c, from, k, pin > begin ? pin - begin : 0, &marks);
+        if (k == c->n)
+            break;
+        marks += pin != last;
+        c->mark[k] = marks - 1;
+        from = k + 1;
+        begin = pin + 1;
+        last = pin;
+    }
+}
+
+/* Cuts, and for each where a layer that ends there may start: behind the last node that is marked otherwise than the
+ * last marked node before the cut. */
 static void list_cuts(const cutter *c, table *t)
 {
     t->cut = AP_NEW_ARRAY(c->arena, uint32_t, c->n + 1);
     t->earliest = AP_NEW_ARRAY(c->arena, uint32_t, c->n + 1);
-    uint32_t last = AP_NONE, since = 0, from = 0; /* last pinned node; position behind the last one unlike it */
+    uint32_t last = AP_NONE, since = 0, from = 0; /* last marked node; position behind the last one unlike it */
     for (uint32_t p = 0; p <= c->n; p++) {
-        if (p > 0 && pin_of(c, p - 1) != AP_NONE) {
-            if (last == AP_NONE || pin_of(c, last) != pin_of(c, p - 1)) {
+        if (p > 0 && mark_of(c, p - 1) != AP_NONE) {
+            if (last == AP_NONE || mark_of(c, last) != mark_of(c, p - 1)) {
                 since = last == AP_NONE ? 0 : last + 1;
                 t->groups++;
             }
@@ -486,6 +531,7 @@ ap_status ap_layers_cut(ap_ctx *ctx, ap_arena *arena, const ap_module *m, const 
     c.copied = list_copied(m, arena);
     sum_crossing(m, arena, c.copied, c.node, n, c.bytes, c.count);
     c.real = count_real(&c);
+    list_marks(&c);
     find_repeats(&c);
     uint32_t want = opt->count ? opt->count : automatic_count(&c);
     table t = {0};

@@ -19,6 +19,7 @@ typedef struct ap_layers_options {
     uint32_t count;            /* exactly so many, where there are so many nodes; 0: as many as blocks repeat */
     uint32_t least;            /* of an automatic count, where there are so many nodes */
     const uint32_t *stage;     /* or NULL; per node of the body: its pinned stage or AP_NONE. No layer has two */
+    uint32_t nstages;          /* as pins count them, 0: any number. Every stage has a layer, where there are nodes */
 } ap_layers_options;
 
 typedef struct ap_layers {

@@ -77,9 +77,12 @@ static ap_status find_batch(searcher *s)
 static ap_status find_layers(searcher *s)
 {
     int32_t devices = ap_cluster_devices(&s->opt->cluster);
+    if (ap_block_at(s->m, s->m->funcs.at[0].body)->nodes.len == 1)
+        return ap_fail(s->ctx, AP_ERR_USAGE, 0, "the model cannot be cut into stages: it computes nothing");
     uint32_t least = devices < FEW_DEVICES ? (uint32_t)devices : FEW_DEVICES;
     least = s->search->nstages > least ? s->search->nstages : least;
-    ap_layers_options lo = {.cluster = &s->opt->cluster, .least = least, .stage = s->search->stage};
+    ap_layers_options lo = {
+        .cluster = &s->opt->cluster, .least = least, .stage = s->search->stage, .nstages = s->search->nstages};
     AP_TRY(ap_layers_cut(s->ctx, &s->arena, s->m, &lo, &s->l));
     const int8_t *batch = s->has_batch ? s->batch.factor : NULL;
     AP_TRY(ap_layer_forms_list(s->ctx, &s->arena, s->m, &s->l, batch, &s->forms));

@@ -140,6 +140,36 @@ def test_pins_that_leave_stages_empty(autopar, tmp_path, case, pins, text):
     assert text in autopar("plan", case(pointwise())[0], "--devices", 2, "--stages", 2, "--pin", tmp_path / "pins", code=2).stderr
 
 
+@pytest.mark.parametrize("pins,stages", [("node mm1 stage=1", 2), ("node mm0 stage=0\nnode mm1 stage=2", 3), ("node add3 stage=1", 4),
+                                         ("node act4 stage=1\nnode mm5 stage=3", 4), ("node mm4 stage=3", "auto")])
+def test_stages_that_nothing_is_pinned_to_have_room(autopar, tmp_path, case, pins, stages):
+    """What lies before, between and behind pinned nodes is cut into as many layers as stages are wanted there."""
+    (tmp_path / "pins").write_text(pins)
+    plan = run_and_compare(autopar, tmp_path, case(tower()), "--devices", 4, "--stages", stages, "--pin", tmp_path / "pins")
+    assert len(plan["stages"]) == stages or stages == "auto" and len(plan["stages"]) == 4
+
+
+def test_more_stages_pinned_than_devices(autopar, tmp_path, case):
+    (tmp_path / "pins").write_text("node mm5 stage=4")
+    text = autopar("plan", case(tower())[0], "--devices", 4, "--pin", tmp_path / "pins", code=2).stderr
+    assert "pins:1: there is no stage 4: 4 devices can have 4 at most" in text
+
+
+@pytest.mark.parametrize("options", [["--devices", 2, "--microbatches", 2], ["--cluster", "p3.16xlarge:2x1"], ["--devices", 2, "--stages", 1],
+                                     ["--devices", 2, "--stages", "auto"]])
+def test_nothing_is_computed(autopar, tmp_path, case, options):
+    f = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3])
+    model = helper.make_model(helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "same", [f("x")], [f("y")]),
+                              opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "same.onnx"
+    onnx.save(model, path)
+    np.save(tmp_path / "x.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
+    autopar("compile", path, "-o", tmp_path / "out", "--batch", 4, *options)
+    autopar("run", tmp_path / "out", "--input", f"x={tmp_path}/x.npy", "--output-dir", tmp_path / "r")
+    np.testing.assert_array_equal(np.load(tmp_path / "r" / "y.npy"), np.load(tmp_path / "x.npy"))
+    assert "it computes nothing" in autopar("plan", path, "--batch", 4, "--devices", 2, "--stages", 2, code=2).stderr
+
+
 def test_json_tells_all_stages(autopar, case):
     plan = autopar.json("plan", case(tower())[0], "--devices", 4, "--stages", 2, "--microbatches", 4)
     assert {"seconds", "bound", "gap", "planning_seconds", "sharded_flops_fraction", "microbatches", "schedule", "stages"} <= set(plan)
@@ -174,6 +204,16 @@ def test_plans_are_written_and_used(autopar, case, tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps(text))
     assert "do not fit its program" in autopar("compile", path, "--plan", tmp_path / "plan.json", "-o", tmp_path / "c", code=1).stderr
     autopar("compile", path, "--plan", tmp_path / "plan.json", "--stages", 2, "-o", tmp_path / "c", code=2)
+
+
+def test_broken_programs_are_told_with_the_file(autopar, case, tmp_path):
+    path = case(tower())[0]
+    autopar("plan", path, "--devices", 2, "--stages", 2, "--microbatches", 2, "-o", tmp_path / "plan.json")
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    plan["ir"] = plan["ir"].replace("ranks 1..1", "ranks 0..0")
+    (tmp_path / "broken.json").write_text(json.dumps(plan))
+    p = autopar("simulate", tmp_path / "broken.json", code=1)
+    assert p.stderr.startswith(f"autopar: {tmp_path}/broken.json: stages @stage0 and @stage1 have ranks in common")
 
 
 def test_same_bytes_whatever_the_threads(autopar, case, tmp_path):

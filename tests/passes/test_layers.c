@@ -267,6 +267,39 @@ static void test_pins(void **user)
     ap_ctx_release(ctx);
 }
 
+/* Every stage before, between and behind pinned nodes has a layer of its own, wherever the pins are. */
+static void test_room_for_stages(void **user)
+{
+    (void)user;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_module *m = module_of(ctx, gpt(ctx, 4, 512));
+    ap_cluster c = small_cluster(ctx);
+    uint64_t state = 5;
+    for (int round = 0; round < 500; round++) {
+        uint32_t stage[26], at[2], of[2], nstages = 1 + (uint32_t)draw(&state, 12);
+        for (uint32_t k = 0; k < 26; k++)
+            stage[k] = AP_NONE;
+        for (int i = 0; i < 2; i++) {
+            at[i] = (uint32_t)draw(&state, 26);
+            of[i] = (uint32_t)draw(&state, nstages);
+        }
+        if (at[0] >= at[1] || of[0] > of[1] || of[0] > at[0] || of[1] - of[0] > at[1] - at[0] ||
+            nstages - of[1] > 26 - at[1])
+            continue;
+        stage[at[0]] = of[0];
+        stage[at[1]] = of[1];
+        ap_layers_options opt = {.cluster = &c, .stage = stage, .nstages = nstages};
+        ap_layers l;
+        assert_ok(ctx, ap_layers_cut(ctx, &ctx->arena, m, &opt, &l));
+        uint32_t in[2] = {0, 0};
+        for (uint32_t i = 0; i < l.n; i++)
+            for (int p = 0; p < 2; p++)
+                in[p] = l.first[i] <= at[p] ? i : in[p];
+        assert_true(in[0] >= of[0] && in[1] - in[0] >= of[1] - of[0] && l.n - in[1] >= nstages - of[1]);
+    }
+    ap_ctx_release(ctx);
+}
+
 /* Residual blocks that are all unlike: cuts are where the branches have met. */
 static void test_convolutional(void **user)
 {
@@ -300,9 +333,11 @@ static void test_convolutional(void **user)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_brute_force), cmocka_unit_test(test_transformer), cmocka_unit_test(test_large_head),
-        cmocka_unit_test(test_many_blocks), cmocka_unit_test(test_count),       cmocka_unit_test(test_order),
-        cmocka_unit_test(test_crossing),    cmocka_unit_test(test_pins),        cmocka_unit_test(test_convolutional),
+        cmocka_unit_test(test_brute_force),   cmocka_unit_test(test_transformer),
+        cmocka_unit_test(test_large_head),    cmocka_unit_test(test_many_blocks),
+        cmocka_unit_test(test_count),         cmocka_unit_test(test_order),
+        cmocka_unit_test(test_crossing),      cmocka_unit_test(test_pins),
+        cmocka_unit_test(test_convolutional), cmocka_unit_test(test_room_for_stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
