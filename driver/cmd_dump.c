@@ -47,6 +47,7 @@ static ap_status print_lowered(ap_ctx *ctx, ap_pipeline *p, const ap_cluster *c,
     if (state == LOCAL) {
         AP_TRY(ap_lower_program(ctx, p, c, name, &program));
         ap_program_price(program, c);
+        ap_program_close_ranks(program);
     }
     if (stage != AP_NONE && program)
         ap_local_print(program->stages.at[stage], &t);

@@ -51,6 +51,28 @@ uint32_t ap_program_port(const ap_program *p, uint32_t stage, bool output, uint3
     return AP_NONE;
 }
 
+void ap_program_close_ranks(ap_program *p)
+{
+    uint32_t n = p->stages.len;
+    int32_t *first = AP_NEW_ARRAY(&p->ctx->scratch, int32_t, n);
+    p->nranks = 0;
+    for (uint32_t s = 0; s < n; s++) {
+        for (uint32_t t = 0; t < n; t++)
+            if (p->stages.at[t]->first_rank < p->stages.at[s]->first_rank)
+                first[s] += p->stages.at[t]->nranks;
+        p->nranks += p->stages.at[s]->nranks;
+    }
+    for (uint32_t i = 0; i < p->channels.len; i++) {
+        ap_channel *c = &p->channels.at[i];
+        for (uint32_t k = 0; k < c->npieces; k++) {
+            c->piece[k].src_rank += first[c->src_stage] - p->stages.at[c->src_stage]->first_rank;
+            c->piece[k].dst_rank += first[c->dst_stage] - p->stages.at[c->dst_stage]->first_rank;
+        }
+    }
+    for (uint32_t s = 0; s < n; s++)
+        p->stages.at[s]->first_rank = first[s];
+}
+
 ap_wiring ap_program_wiring(const ap_program *p, ap_arena *arena)
 {
     ap_name *stage = AP_NEW_ARRAY(arena, ap_name, p->stages.len);

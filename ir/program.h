@@ -72,6 +72,9 @@ int64_t ap_program_arena_bytes(const ap_program *p, uint32_t stage);
 /* The port of the program that input or output `port` of a stage is: by name, of a single stage by number. AP_NONE for
  * a slot, or when there is none. */
 uint32_t ap_program_port(const ap_program *p, uint32_t stage, bool output, uint32_t port);
+/* Numbers the ranks anew, in their order, without those that no stage has: devices of the cluster that the plan leaves
+ * without work. What asks where in the cluster a rank is must be answered before. */
+void ap_program_close_ranks(ap_program *p);
 /* For lists: channels are the wires. Arrays in `arena`. */
 ap_wiring ap_program_wiring(const ap_program *p, ap_arena *arena);
 
