@@ -165,9 +165,11 @@ static void read_report(job *j)
 {
     char text[sizeof j->text], *end;
     const int fd = open(j->file, O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
     if (fd >= 0)
         close(fd);
+    if (n <= 0)
+        n = snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, j->says.report);
     if (n <= 0)
         return;
     text[n - (text[n - 1] == '\n')] = 0;
@@ -234,6 +236,7 @@ static int watch(job *j, const sigset_t *taken)
         if (failed > GRACE_TICKS)
             kill(-j->pid, SIGKILL); /* it waits for hosts that cannot answer */
     }
+    ap_mpirun_text_read(&j->says);
     read_report(j);
     return 0;
 }

@@ -27,10 +27,21 @@ static void read_notice(ap_mpirun_text *t)
     memcpy(t->host, host, sizeof host);
 }
 
-/* How many notices were left out is no news either. */
+/* How many notices were left out is no news either, or that one was cut when the job ended (show_help.c). */
 static bool is_about_notices(const char *line)
 {
-    return *line == '[' && (strstr(line, "sent help message") || strstr(line, "orte_base_help_aggregate"));
+    return *line == '[' && (strstr(line, "sent help message") || strstr(line, "orte_base_help_aggregate") ||
+                            (strstr(line, "ORTE_ERROR_LOG") && strstr(line, "show_help.c")));
+}
+
+static bool read_report(ap_mpirun_text *t)
+{
+    static const char mark[] = "AUTOPAR_JOB_FAILED ";
+    if (strncmp(t->line, mark, sizeof mark - 1) != 0)
+        return false;
+    if (!*t->report)
+        snprintf(t->report, sizeof t->report, "%s", t->line + sizeof mark - 1);
+    return true;
 }
 
 static void end_line(ap_mpirun_text *t, const char *end)
@@ -42,7 +53,7 @@ static void end_line(ap_mpirun_text *t, const char *end)
         t->notice = frame && !t->notice;
     if (t->notice)
         read_notice(t);
-    else if (!frame && !is_about_notices(t->line))
+    else if (!frame && !is_about_notices(t->line) && !read_report(t))
         fprintf(stderr, "%s%s", t->line, end);
     t->n = 0;
 }

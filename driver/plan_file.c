@@ -470,6 +470,19 @@ static ap_status read_result(ap_ctx *ctx, const char *path, const cJSON *root, u
     return get_string(ctx, path, predicted, "proof", &r->proof);
 }
 
+/* What is wrong with the program is told with the file that it stands in. */
+static ap_status verify(ap_ctx *ctx, const char *path, ap_pipeline *p)
+{
+    uint32_t told = ctx->diags.len;
+    ap_status status = ap_pipeline_verify(p);
+    for (uint32_t i = told; i < ctx->diags.len; i++) {
+        ap_diag *d = &ctx->diags.at[i];
+        if (!d->loc && strncmp(d->text, path, strlen(path)) != 0)
+            d->text = ap_name_str(ctx, ap_name_format(ctx, "%s: %s", path, d->text));
+    }
+    return status;
+}
+
 static ap_status read_root(ap_ctx *ctx, const char *path, const cJSON *root, ap_plan_file *out)
 {
     const cJSON *schema = cJSON_GetObjectItemCaseSensitive(root, "schema");
@@ -487,7 +500,7 @@ static ap_status read_root(ap_ctx *ctx, const char *path, const cJSON *root, ap_
         return ap_error(ctx, 0, "%s: the program in it is not in state planned", path);
     AP_TRY(read_result(ctx, path, root, out->p->stages.len, &out->result));
     AP_TRY(read_opened(ctx, path, root, &out->opened));
-    return ap_pipeline_verify(out->p);
+    return verify(ctx, path, out->p);
 }
 
 ap_status ap_plan_file_read(ap_ctx *ctx, const char *path, ap_plan_file *out)

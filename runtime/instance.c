@@ -9,6 +9,7 @@
 #include "instance.h"
 #include "target.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -165,9 +166,22 @@ static int connect_devices(aprt_instance *in)
     return status;
 }
 
+/* Closing cannot tell that a trace cannot be written. */
+static int check_trace(aprt_instance *in)
+{
+    const char *path = getenv("AUTOPAR_TRACE");
+    if (!path || in->first_rank != 0)
+        return APRT_OK;
+    FILE *f = fopen(path, "a");
+    return f && fclose(f) == 0 ? APRT_OK
+                               : aprt_fail(&in->why, APRT_ERR_ENV, "AUTOPAR_TRACE: %s: %s", path, strerror(errno));
+}
+
 static int load(aprt_instance *in, const aprt_options *options)
 {
-    int status = aprt_load_weights(in, options ? options->weights : NULL);
+    int status = check_trace(in);
+    if (status == APRT_OK)
+        status = aprt_load_weights(in, options ? options->weights : NULL);
     if (status != APRT_OK && in->nworkers < in->program->nranks) /* processes may have files of their own */
         aprt_failure_at(in, in->first_rank, &in->why);
     if (status == APRT_OK)

@@ -46,8 +46,13 @@ bool aprt_comm_report(int status, const char *text)
 {
     const char *path = getenv("AUTOPAR_JOB_FAILED");
     const int fd = path && *path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644) : -1;
+    if (fd < 0 && path && *path && errno != EEXIST) {
+        /* another host, without the folder: by way of mpirun, in a line that whoever started the job knows */
+        fprintf(stderr, "AUTOPAR_JOB_FAILED %d %s\n", status, text);
+        return fflush(stderr) == 0;
+    }
     if (fd < 0)
-        return path && *path && errno == EEXIST;
+        return path && *path;
     char all[1200];
     const int n = snprintf(all, sizeof all, "%d %s\n", status, text);
     const bool written = write(fd, all, (size_t)n < sizeof all ? (size_t)n : sizeof all - 1) > 0;

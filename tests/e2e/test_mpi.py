@@ -317,6 +317,39 @@ def test_weights(autopar, tools, two, encoder, tmp_path, harm):
         assert not (tmp_path / "y.npy").exists()
 
 
+def lookup(tmp_path):
+    """Rows of a table, and numbers of rows of which one is not there."""
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Gather", ["w", "i"], ["g"], "rows"), onnx.helper.make_node("Relu", ["g"], ["y"])],
+                                   "lookup", [onnx.helper.make_tensor_value_info("i", onnx.TensorProto.INT64, [4])],
+                                   [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [4, 6])],
+                                   [onnx.numpy_helper.from_array(np.ones((11, 6), np.float32), "w")])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    np.save(tmp_path / "i.npy", np.array([0, 1, 2, 99]))
+    return tmp_path / "m.onnx"
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_wrong_data(autopar, tools, tmp_path, shared):
+    """Exit code 1 and one message, also where ranks cannot reach the folder of whoever started the job. What mpirun says about
+    its own messages is not passed on."""
+    autopar("compile", lookup(tmp_path), "-o", tmp_path / "out", "--devices", 2, "--split", "force")
+    (tmp_path / "bin").mkdir()
+    noise = "[vm:1] [[1,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer in file ../orte/util/show_help.c at line 507"
+    folder = "" if shared else "export AUTOPAR_JOB_FAILED=/nowhere/failed\n"
+    (tmp_path / "bin" / "mpirun").write_text(f'#!/bin/sh\n{folder}echo "{noise}" >&2\nexec {MPIRUN} "$@"\n')
+    (tmp_path / "bin" / "mpirun").chmod(0o755)
+    p = autopar("run", tmp_path / "out", "--input", f"i={tmp_path}/i.npy", "--output-dir", tmp_path, "--launcher", "mpi",
+                env={**tools[1], "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}, code=1)
+    assert p.stderr.startswith("autopar: host ") and p.stderr.count("\n") == 1 and "index 99 is outside" in p.stderr
+
+
+@pytest.mark.parametrize("launcher", ["local", "mpi"])
+def test_trace_that_cannot_be_written(autopar, tools, two, encoder, tmp_path, launcher):
+    p = autopar("run", two, "--input", f"x={encoder.parent}/x.npy", "--output-dir", tmp_path, "--launcher", launcher,
+                env={**tools[1], "AUTOPAR_TRACE": "/nowhere/trace.json"}, code=4)
+    assert "AUTOPAR_TRACE: /nowhere/trace.json: No such file" in p.stderr
+
+
 @pytest.mark.parametrize("args, text", [
     (("--launcher", "pigeon"), "--launcher is local or mpi"),
     (("--hosts", "hosts.txt"), "--hosts is for --launcher mpi"),
