@@ -103,20 +103,26 @@ static inline void remove_files(built *b)
         fprintf(stderr, "kept %s\n", b->dir);
 }
 
-static inline void load_library(built *b)
+static inline void link_library(built *b)
 {
-    char command[2048], path[128], weights[128];
+    char command[2048];
+    snprintf(command, sizeof command,
+             "cc -shared %s -o %s/test.so -Wl,--whole-archive %s/libt.a -Wl,--no-whole-archive -L%s/../lib "
+             "-lautopar_rt -lcjson -lpthread -lm",
+             HARNESS_SANITIZE, b->dir, b->dir, b->bin);
+    shell(command);
+}
+
+/* The program in b->dir, linked before. */
+static inline void open_library(built *b)
+{
+    char path[128], weights[128];
     struct {
         const char *weights;
     } options = {weights};
     int (*open)(const void *options, void **out);
     snprintf(path, sizeof path, "%s/test.so", b->dir);
     snprintf(weights, sizeof weights, "%s/weights.safetensors", b->dir);
-    snprintf(command, sizeof command,
-             "cc -shared %s -o %s -Wl,--whole-archive %s/libt.a -Wl,--no-whole-archive -L%s/../lib -lautopar_rt "
-             "-lcjson -lpthread -lm",
-             HARNESS_SANITIZE, path, b->dir, b->bin);
-    shell(command);
     b->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!b->library)
         fprintf(stderr, "%s\n", dlerror());
@@ -129,6 +135,12 @@ static inline void load_library(built *b)
     if (status)
         fprintf(stderr, "%s\n", b->error(b->instance));
     assert_int_equal(status, 0);
+}
+
+static inline void load_library(built *b)
+{
+    link_library(b);
+    open_library(b);
 }
 
 static inline ap_tensor port_tensor(ap_ctx *ctx, const ap_port *port)
