@@ -19,6 +19,8 @@
  *
  * which puts it on the compute stream of d; of a matrix product, the table NAME_p_dense beside it. */
 ap_status ap_cuda_emit_kernels(ap_emit *e);
+/* kernels.h, or kernels_cuda.h in a program that has stages on CPUs as well. */
+const char *ap_cuda_kernels_header(const ap_emit *e);
 /* Bytes of device memory that the kernel wants from aprt_cuda_scratch; for stage.scratch_bytes, the most of all. */
 int64_t ap_cuda_scratch_bytes(const ap_emit *e, uint32_t index);
 
@@ -37,6 +39,7 @@ typedef struct ap_cuda_plan {
     int64_t rows;              /* turns of the loops that are shared out (COLUMNS: blocks) */
     ap_cuda_room room;         /* of row temporaries */
     int turns;                 /* ROWS, COLUMNS: accesses of a thread per row, when they are written out; else 0 */
+    bool keeps;                /* what several sections read is loaded once and kept in registers */
     int64_t parts;             /* of a row, folded by different groups and then together; 1: it is not cut */
     int64_t most_blocks;       /* so many have room in the scratch memory; 0: any number */
 } ap_cuda_plan;
@@ -48,6 +51,9 @@ int64_t ap_cuda_shared_bytes(const ap_cuda_plan *p, const ap_nest *n);
 int64_t ap_cuda_plan_scratch(const ap_cuda_plan *p, const ap_nest_facts *f);
 int64_t ap_cuda_temp_bytes(const ap_cuda_plan *p, const ap_nest *n,
                            int i); /* of temporary i, for the rows of a block */
+
+/* The load of an earlier inner section that has this one's element in a register when loads are kept; AP_NONE. */
+uint32_t ap_cuda_kept_by(const ap_nest_facts *f, uint32_t id);
 
 /* ---- order.c: which turns of outer loops may run side by side ---- */
 /* Sets serial[l] for loops that must be walked in order: all turns that may meet in an element that one of them writes
@@ -94,6 +100,8 @@ void ap_cuda_statements(ap_cuda_writer *w, int section, int level);
 void ap_cuda_pack_loads(ap_cuda_writer *w, int section);
 void ap_cuda_pack_stores(ap_cuda_writer *w, int section);
 bool ap_cuda_is_packed(const ap_cuda_writer *w, uint32_t id);
+/* Do later sections read the element of this load from the array k, which it fills? */
+bool ap_cuda_is_keeper(const ap_cuda_writer *w, uint32_t id);
 /* Kernel and launch of the nest of kernel `index`; `launch` gets the lines for its launcher. */
 void ap_cuda_nest(const ap_emit *e, uint32_t index, ap_text *kernel, ap_text *launch);
 

@@ -360,6 +360,9 @@ static void print_temporaries(ap_cuda_writer *w)
         line(w, "APRT_SHARED(unsigned char, kept);");
     if (w->n->ntemps && p->room == AP_CUDA_SCRATCH && p->way == AP_CUDA_THREADS)
         line(w, "const int64_t threads = (int64_t)gridDim.x * %d;", p->block);
+    for (uint32_t i = 0; i < w->n->nsops; i++)
+        if (ap_cuda_is_keeper(w, i))
+            line(w, "%s k%u[%d];", ap_emit_register(w->n->sop[i].dtype), i, p->turns * p->vector);
     for (int i = 0; i < w->n->ntemps; i++) {
         const char *type = ap_emit_register(w->n->temp_dtype[i]);
         int64_t bytes = ap_cuda_temp_bytes(p, w->n, i);

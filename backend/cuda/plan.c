@@ -199,6 +199,45 @@ int64_t ap_cuda_temp_bytes(const ap_cuda_plan *p, const ap_nest *n, int i)
     return (ap_sat_mul(bytes, rows_per_block(p)) + 15) / 16 * 16;
 }
 
+uint32_t ap_cuda_kept_by(const ap_nest_facts *f, uint32_t id)
+{
+    const ap_sop *s = &f->n->sop[id];
+    for (uint32_t i = 0; i < id && s->kind == AP_SOP_LOAD && f->n->inner[s->section]; i++) {
+        const ap_sop *q = &f->n->sop[i];
+        if (q->kind == AP_SOP_LOAD && q->operand == s->operand && q->section < s->section && f->live[i] &&
+            f->n->inner[q->section] && f->level[i] > f->n->nouter)
+            return i;
+    }
+    return AP_NONE;
+}
+
+/* Registers for what several sections read, of an element. */
+static int64_t kept_bytes_per_element(const ap_nest_facts *f)
+{
+    bool counted[256] = {false};
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < f->n->nsops; i++) {
+        uint8_t operand = f->n->sop[i].operand;
+        if (!f->live[i] || ap_cuda_kept_by(f, i) == AP_NONE || counted[operand])
+            continue;
+        counted[operand] = true;
+        bytes += ap_nest_register_bytes(f->n->sop[i].dtype);
+    }
+    return bytes;
+}
+
+static void choose_kept(const ap_nest_facts *f, ap_cuda_plan *p)
+{
+    int64_t per_thread = (f->inner_count + (int64_t)p->group * p->vector - 1) / ((int64_t)p->group * p->vector);
+    int64_t temps = f->n->ntemps && p->room == AP_CUDA_REGISTERS ? temp_bytes_per_element(f->n) : 0;
+    int64_t bytes = kept_bytes_per_element(f);
+    if (p->way == AP_CUDA_THREADS || !bytes || has(f, AP_SOP_SCAN) ||
+        ap_sat_mul(ap_sat_mul(per_thread, p->vector), bytes + temps) > 4 * REGISTER_WORDS)
+        return;
+    p->keeps = true;
+    p->turns = (int)ap_max_i64(1, per_thread);
+}
+
 static void choose_room(const ap_nest_facts *f, ap_cuda_plan *p)
 {
     const ap_nest *n = f->n;
@@ -350,6 +389,7 @@ ap_cuda_plan ap_cuda_plan_nest(const ap_emit *e, uint32_t index, const ap_nest_f
     else
         plan_rows(e, index, f, &p);
     choose_room(f, &p);
+    choose_kept(f, &p);
     if (p.way != AP_CUDA_THREADS)
         choose_parts(f, &p);
     return p;

@@ -129,7 +129,8 @@ bool ap_cuda_is_packed(const ap_cuda_writer *w, uint32_t id)
     const ap_sop *s = &w->n->sop[id];
     bool access = s->kind == AP_SOP_LOAD || s->kind == AP_SOP_STORE || s->kind == AP_SOP_GATHER;
     bool over = w->p.vector_loop < w->n->nouter || w->n->inner[s->section];
-    return w->p.vector > 1 && w->f.live[id] && access && over && w->p.packed[s->operand];
+    bool kept = w->p.keeps && ap_cuda_kept_by(&w->f, id) != AP_NONE;
+    return w->p.vector > 1 && w->f.live[id] && access && over && w->p.packed[s->operand] && !kept;
 }
 
 static const char *element(const ap_cuda_writer *w, uint32_t id)
@@ -142,6 +143,14 @@ static const char *element(const ap_cuda_writer *w, uint32_t id)
 static bool guards_row(const ap_cuda_writer *w, const ap_sop *s)
 {
     return !(ap_nest_is_checked(&w->f, s) && ap_nest_holds_all(&w->f, s) && s->limit > 0);
+}
+
+bool ap_cuda_is_keeper(const ap_cuda_writer *w, uint32_t id)
+{
+    for (uint32_t i = id + 1; i < w->n->nsops && w->p.keeps; i++)
+        if (w->f.live[i] && ap_cuda_kept_by(&w->f, i) == id)
+            return true;
+    return false;
 }
 
 void ap_cuda_pack_loads(ap_cuda_writer *w, int section)
@@ -403,6 +412,25 @@ static const char *temporary(const ap_cuda_writer *w, int64_t i)
 
 /* ---- statements ---- */
 
+static const char *kept_element(const ap_cuda_writer *w, uint32_t id)
+{
+    return w->p.vector > 1 ? text(w, "k%u[%d*q + v]", id, w->p.vector) : text(w, "k%u[q]", id);
+}
+
+static void print_load(ap_cuda_writer *w, uint32_t id)
+{
+    const ap_sop *s = &w->n->sop[id];
+    uint32_t by = w->p.keeps ? ap_cuda_kept_by(&w->f, id) : AP_NONE;
+    const char *type = ap_emit_register(s->dtype);
+    if (by != AP_NONE) {
+        line(w, "const %s v%u = %s;", type, id, kept_element(w, by));
+        return;
+    }
+    line(w, "const %s v%u = %s;", type, id, loaded(w, w->k->operand[s->operand].dtype, element(w, id)));
+    if (ap_cuda_is_keeper(w, id))
+        line(w, "%s = v%u;", kept_element(w, id), id);
+}
+
 /* One store for the row, not one from each of the threads that share it. */
 static void print_store(ap_cuda_writer *w, uint32_t id)
 {
@@ -429,7 +457,7 @@ static void print_value(ap_cuda_writer *w, uint32_t id, int level)
     const char *type = ap_emit_register(s->dtype), *sum;
     switch (s->kind) {
     case AP_SOP_LOAD:
-        line(w, "const %s v%u = %s;", type, id, loaded(w, w->k->operand[s->operand].dtype, element(w, id)));
+        print_load(w, id);
         break;
     case AP_SOP_GATHER:
         print_gather(w, id);
@@ -512,8 +540,9 @@ bool *ap_cuda_find_varying(const ap_cuda_writer *w)
         const ap_sop *s = &w->n->sop[i];
         bool over = loop < w->n->nouter || w->n->inner[s->section];
         bool access = s->kind == AP_SOP_LOAD || s->kind == AP_SOP_GATHER;
+        bool kept = w->p.keeps && (ap_cuda_kept_by(&w->f, i) != AP_NONE || ap_cuda_is_keeper(w, i));
         varies[i] = s->kind == AP_SOP_STORE || s->kind == AP_SOP_REDUCE || s->kind == AP_SOP_TEMP_STORE ||
-                    s->kind == AP_SOP_TEMP_LOAD || (access && w->k->operand[s->operand].stride[loop] != 0) ||
+                    s->kind == AP_SOP_TEMP_LOAD || kept || (access && w->k->operand[s->operand].stride[loop] != 0) ||
                     (s->kind == AP_SOP_INDEX && s->loop_stride[loop] != 0);
         for (int a = 0; a < ap_sop_argument_count(s); a++)
             varies[i] |= varies[s->arg[a]];
