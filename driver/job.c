@@ -362,6 +362,22 @@ static ap_status note_times(ap_ctx *ctx, ap_program *p, const ap_cluster *c)
     return AP_OK;
 }
 
+/* Planning knows the operands and results of a composite, not what the kernels hold between them into which it falls.
+ */
+static void note_memory(const ap_job *job, const ap_program *p)
+{
+    int64_t limit = job->request.plan.memory;
+    for (uint32_t s = 0; s < p->stages.len && limit > 0 && !job->opt->quiet; s++) {
+        int64_t need = ap_sat_add(ap_program_arena_bytes(p, s), p->stages.at[s]->param_bytes);
+        if (need > limit)
+            fprintf(
+                stderr,
+                "autopar: note: stage %s needs %lld bytes per device, %lld more than --memory says: lowered, it holds "
+                "values that planning does not see\n",
+                ap_name_str(job->ctx, p->stages.at[s]->name), (long long)need, (long long)(need - limit));
+    }
+}
+
 ap_status ap_job_lower(ap_job *job, const char *name, ap_program **out)
 {
     const ap_cluster *c = &job->request.plan.cluster;
@@ -372,6 +388,7 @@ ap_status ap_job_lower(ap_job *job, const char *name, ap_program **out)
     ap_program_price(*out, c);
     AP_TRY(note_times(job->ctx, *out, c));
     ap_program_close_ranks(*out);
+    note_memory(job, *out);
     ap_arena_reset(&job->ctx->scratch);
     return job->checking ? ap_check_program(&job->check, job->ctx, *out) : AP_OK;
 }

@@ -2,6 +2,7 @@
 and give what ONNX Runtime gives; plans of several stages are told, read back and refused like those of one."""
 
 import json
+import re
 
 import numpy as np
 import onnx
@@ -204,6 +205,27 @@ def test_plans_are_written_and_used(autopar, case, tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps(text))
     assert "do not fit its program" in autopar("compile", path, "--plan", tmp_path / "plan.json", "-o", tmp_path / "c", code=1).stderr
     autopar("compile", path, "--plan", tmp_path / "plan.json", "--stages", 2, "-o", tmp_path / "c", code=2)
+
+
+def test_more_memory_than_was_planned_is_told(autopar, tmp_path):
+    """A quotient of a slot, in a composite with the mean that reads it, has a place of its own: the slot must stay as it is."""
+    node = lambda op, ins, out, **k: helper.make_node(op, ins, [out], out, **k)
+    f = lambda name, shape=None: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    weights = [numpy_helper.from_array(np.array(v), n) for n, v in (("last", [-1]), ("flat", [5, 128]))]
+    weights.append(numpy_helper.from_array(np.ones((128, 64), np.float32), "w"))
+    nodes = [node("Exp", ["x"], "s"), node("ReduceSum", ["s", "last"], "q"), node("Div", ["s", "q"], "t"), node("GlobalAveragePool", ["t"], "g"),
+             node("Reshape", ["x", "flat"], "f"), node("MatMul", ["f", "w"], "z")]
+    graph = helper.make_graph(nodes, "slot", [f("x", [5, 2, 8, 8])], [f("g"), f("z")], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), tmp_path / "m.onnx")
+    (tmp_path / "pins").write_text("node s stage=0\nnode g stage=1\nnode z stage=1\n")
+    options = tmp_path / "m.onnx", "-o", tmp_path / "out", "--devices", 2, "--stages", 2, "--pin", tmp_path / "pins", "--emit-only", "--force"
+    peak = max(s["peak_bytes"] for s in autopar.json("compile", *options)["stages"])
+    told = autopar("compile", *options, "--memory", peak).stderr
+    source = (tmp_path / "out" / "program.c").read_text()
+    need = [sum(map(int, n)) for n in zip(re.findall(r"arena_bytes = (\d+)", source), re.findall(r"param_bytes = (\d+)", source))]
+    assert len(need) == 2
+    for k in range(2):
+        assert (f"note: stage stage{k} needs {need[k]} bytes per device, {need[k] - peak} more than --memory" in told) == (need[k] > peak)
 
 
 def test_broken_programs_are_told_with_the_file(autopar, case, tmp_path):
