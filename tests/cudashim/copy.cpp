@@ -104,26 +104,30 @@ cudaError_t copy(Box b, cudaMemcpyKind kind, cudaStream_t stream, bool hold, con
     return cudaSuccess;
 }
 
-cudaError_t fill(void *p, int value, size_t count, cudaStream_t stream, const char *call)
+cudaError_t fill(Box b, int value, cudaStream_t stream, const char *call)
 {
     cudaStream_t s = stream_of(stream, call);
     if (!s)
         return fail(cudaErrorInvalidResourceHandle);
-    if (count == 0)
+    if (b.width == 0 || b.rows == 0)
         return cudaSuccess;
-    if (!in_device_region(p) && !memory_pinned(p)) {
-        report("%s: %p is not device memory", call, p);
+    if (b.dpitch < b.width)
+        return fail(cudaErrorInvalidPitchValue);
+    if (!in_device_region(b.dst) && !memory_pinned(b.dst)) {
+        report("%s: %p is not device memory", call, (void *)b.dst);
         return fail(cudaErrorInvalidValue);
     }
-    if (!memory_check(p, count, s->device, call))
+    if (!memory_check(b.dst, (b.rows - 1) * b.dpitch + b.width, s->device, call))
         return fail(cudaErrorInvalidValue);
     Lock lock(machine().lock);
     Work work;
     work.name = call;
     work.device = s->device;
-    work.run = [p, value, count] {
-        check_range(p, count, true);
-        memset(p, value, count);
+    work.run = [b, value] {
+        for (size_t r = 0; r < b.rows; r++) {
+            check_range(b.dst + r * b.dpitch, b.width, true);
+            memset(b.dst + r * b.dpitch, value, b.width);
+        }
     };
     stream_put(lock, s, std::move(work));
     return cudaSuccess;
@@ -181,10 +185,15 @@ cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int 
 
 cudaError_t cudaMemset(void *p, int value, size_t count)
 {
-    return fill(p, value, count, nullptr, "cudaMemset");
+    return fill(line(p, nullptr, count), value, nullptr, "cudaMemset");
 }
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t count, cudaStream_t stream)
 {
-    return fill(p, value, count, stream, "cudaMemsetAsync");
+    return fill(line(p, nullptr, count), value, stream, "cudaMemsetAsync");
+}
+
+cudaError_t cudaMemset2DAsync(void *p, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream)
+{
+    return fill(Box{(char *)p, nullptr, pitch, pitch, width, height}, value, stream, "cudaMemset2DAsync");
 }

@@ -158,7 +158,7 @@ void fiber_body()
             th.parked = th.atomics = false;
             th.warp_epoch = 0;
             become(b, t);
-            b.kernel->body();
+            b.kernel->call(b.kernel->data);
             if (b.stop)
                 break;
             thread_ended(b);
@@ -244,6 +244,15 @@ void run_block(Block &b)
 }
 } // namespace
 
+Block::~Block()
+{
+    for (auto &f : fibers)
+        fiber_free(*f);
+    if (shared_map)
+        munmap(shared_map, (size_t)(shared_end - shared_map) + PAGE);
+    the_block = nullptr;
+}
+
 uint3 thread_index(const Block &b, unsigned t)
 {
     dim3 e = b.kernel->block;
@@ -282,7 +291,9 @@ std::string kernel_place()
 void kernel_run(const Kernel &k)
 {
     if (!the_block) {
-        the_block = new Block; /* kept for the life of the host thread; its stacks are used again and again */
+        static thread_local std::unique_ptr<Block> owner; /* its stacks are used again and again */
+        owner.reset(new Block);
+        the_block = owner.get();
         fiber_adopt(the_block->host);
         find_static(*the_block);
     }

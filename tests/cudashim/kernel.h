@@ -23,6 +23,9 @@ struct Thread {
 };
 
 struct Block {
+    Block() = default;
+    Block(const Block &) = delete;
+    ~Block();
     const Kernel *kernel = nullptr;
     unsigned count = 0, next = 0, ended = 0, at_barrier = 0, parked = 0;
     unsigned current = 0, fiber = NOBODY, order = 0;

@@ -68,7 +68,8 @@ void check_pointers(const char *name, const cudashim_pointers &pointers, int dev
 using namespace shim;
 
 void cudashim_enqueue_kernel(const char *name, const void *function, dim3 grid, dim3 block, size_t shared,
-                             cudaStream_t stream, const cudashim_pointers &pointers, std::function<void()> body)
+                             cudaStream_t stream, const cudashim_pointers &pointers, std::shared_ptr<void> data,
+                             void (*call)(void *))
 {
     cudaStream_t s = stream_of(stream, name);
     if (!s) {
@@ -91,8 +92,8 @@ void cudashim_enqueue_kernel(const char *name, const void *function, dim3 grid, 
     work.name = name;
     work.device = s->device;
     uint64_t order = machine().seed ? draw(machine(), 8) : 0;
-    work.run = [name, grid, block, shared, order, body] {
-        Kernel k = {name, grid, block, shared, order, body};
+    work.run = [name, grid, block, shared, order, data, call] {
+        Kernel k = {name, grid, block, shared, order, call, data.get()};
         kernel_run(k);
     };
     stream_put(lock, s, std::move(work));

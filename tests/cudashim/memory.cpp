@@ -31,7 +31,7 @@ namespace shim
 
 namespace
 {
-const size_t REGION = (size_t)64 << 30, PAGE = 4096, ALIGN = 256;
+const size_t REGION = (size_t)32 << 30, PAGE = 4096, ALIGN = 256;
 const unsigned char FRESH = 0xff, FENCE = 0xc5;
 enum { MAX_DEVICES = 16 };
 
@@ -41,7 +41,7 @@ struct Memories {
     uintptr_t region = 0, top[MAX_DEVICES + 1] = {0}; /* the last one: pinned host memory */
     size_t used[MAX_DEVICES + 1] = {0};
     bool peers[MAX_DEVICES][MAX_DEVICES] = {{false}};
-    unsigned long count = 0;
+    unsigned long count = 0, frees = 0;
     long fail_after = -1;
     int key = -1;
 };
@@ -178,6 +178,7 @@ cudaError_t release(void *p, MemoryKind kind, const char *call)
             else if (!fence_intact(b.end, b.map_end))
                 bad = "somebody wrote behind the end of " + describe(b);
             b.freed = true;
+            __atomic_add_fetch(&m.frees, 1, __ATOMIC_SEQ_CST);
             m.used[kind == MEMORY_PINNED ? (int)MAX_DEVICES : b.device] -= b.end - b.first;
             mmap((void *)b.map, b.map_end - b.map, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
                  -1, 0);
@@ -210,6 +211,21 @@ bool in_device_region(const void *p)
     return first && (uintptr_t)p >= first && (uintptr_t)p < first + REGION * (MAX_DEVICES + 1);
 }
 
+uintptr_t region_base()
+{
+    return memories().region;
+}
+
+size_t region_bytes()
+{
+    return REGION * (MAX_DEVICES + 1);
+}
+
+unsigned long memory_frees()
+{
+    return __atomic_load_n(&memories().frees, __ATOMIC_RELAXED);
+}
+
 std::string memory_complaint(const void *p, size_t bytes, int device)
 {
     Memories &m = memories();
@@ -221,8 +237,10 @@ std::string memory_complaint(const void *p, size_t bytes, int device)
     if (a + bytes <= b->first || a >= b->end + PAGE) {
         if (b->kind == MEMORY_REGISTERED || !in_device_region(p))
             return "it is in host memory";
-        return a < b->first ? std::to_string(b->first - a) + " bytes before " + describe(*b)
-                            : std::to_string(a - b->end) + " bytes behind " + describe(*b);
+        return "out of bounds, " +
+               (a < b->first ? std::to_string(b->first - a) + " bytes before "
+                             : std::to_string(a - b->end) + " bytes behind ") +
+               describe(*b);
     }
     if (b->freed)
         return "use after free, of " + describe(*b);
@@ -319,7 +337,6 @@ cudaError_t cudaMalloc(void **p, size_t size)
     *p = allocate(size, device_now(), MEMORY_DEVICE);
     if (!*p)
         return fail(cudaErrorMemoryAllocation);
-    check_fresh(*p, size);
     return cudaSuccess;
 }
 
@@ -345,7 +362,6 @@ cudaError_t cudaHostAlloc(void **p, size_t size, unsigned int)
     *p = allocate(size, device_now(), MEMORY_PINNED);
     if (!*p)
         return fail(cudaErrorMemoryAllocation);
-    check_fresh(*p, size);
     return cudaSuccess;
 }
 

@@ -181,6 +181,7 @@ OpRef op_put(Machine &m, Work work, uint32_t chain, const std::vector<OpRef> &be
     op->chain = chain;
     op->number = ++m.chain_number[chain];
     op->clock = m.host;
+    check_op(*op);
     if (m.ops.empty())
         m.ops.resize(OPS_KEPT);
     m.ops[op->id % OPS_KEPT] = op;

@@ -122,6 +122,9 @@ struct Memory {
     unsigned long number;
 };
 bool in_device_region(const void *p);
+uintptr_t region_base();
+size_t region_bytes();
+unsigned long memory_frees(); /* how many pieces have been freed so far */
 /* The memory that p lies in, or was in, or is next to, with what is wrong with [p, p+bytes) as text; "" if nothing. */
 std::string memory_complaint(const void *p, size_t bytes, int device);
 const Memory *memory_find(const void *p);
@@ -166,8 +169,9 @@ struct Kernel {
     const char *name;
     dim3 grid, block;
     size_t shared;
-    uint64_t order; /* drawn: of blocks and threads */
-    std::function<void()> body;
+    uint64_t order;       /* drawn: of blocks and threads */
+    void (*call)(void *); /* runs one thread */
+    void *data;
 };
 void kernel_run(const Kernel &k);
 bool kernel_shared_allowed(const void *function, size_t bytes);
@@ -177,9 +181,10 @@ std::string kernel_place(); /* "block (0,0,0), thread (3,0,0)" */
 
 /* ---- checks of accesses: check.cpp; only where kernels are compiled for it ---- */
 
+void check_op(const Op &op); /* has been put on a stream */
+void check_access(const void *p, unsigned bytes, bool write, bool plain);
 void check_range(const void *p, size_t bytes, bool write); /* by the op that runs */
 void check_range_of(const Op *op, const void *p, size_t bytes, bool write);
-void check_fresh(const void *p, size_t bytes); /* memory that was just allocated */
 extern thread_local const Op *current_op;
 
 } // namespace shim

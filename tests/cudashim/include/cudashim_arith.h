@@ -4,7 +4,7 @@
 
 /* ---- atomics: of integers as the hardware has them, of floats by comparing and exchanging ---- */
 
-template <typename T, typename F> static inline T cudashim_update(T *p, F f)
+template <typename T, typename F> __attribute__((no_sanitize("thread"))) static inline T cudashim_update(T *p, F f)
 {
     typedef typename std::conditional<sizeof(T) == 8, unsigned long long, unsigned>::type bits;
     cudashim_atomic(p, sizeof(T));

@@ -2,8 +2,9 @@
 #ifndef CUDASHIM_LAUNCH_H
 #define CUDASHIM_LAUNCH_H
 
-#include <functional>
+#include <memory>
 #include <tuple>
+#include <utility>
 
 #include "cuda_runtime_api.h"
 
@@ -17,7 +18,8 @@ struct cudashim_pointers {
 };
 
 void cudashim_enqueue_kernel(const char *name, const void *function, dim3 grid, dim3 block, size_t shared,
-                             cudaStream_t stream, const cudashim_pointers &pointers, std::function<void()> body);
+                             cudaStream_t stream, const cudashim_pointers &pointers, std::shared_ptr<void> data,
+                             void (*call)(void *));
 
 template <typename T> static inline void cudashim_note(cudashim_pointers &list, int number, const T &value)
 {
@@ -29,17 +31,37 @@ template <typename T> static inline void cudashim_note(cudashim_pointers &list, 
     (void)list, (void)number, (void)value;
 }
 
+/* A kernel and its arguments. */
+template <typename... Parameters> struct cudashim_bound {
+    void (*kernel)(Parameters...);
+    std::tuple<typename std::decay<Parameters>::type...> values;
+};
+
+/* One thread of the kernel. Not seen by the checks: the tuple is the kernel's parameter space. */
+template <typename Bound, size_t... I> __attribute__((no_sanitize("thread"), noinline)) void cudashim_call(void *data)
+{
+    Bound *b = (Bound *)data;
+    b->kernel(std::get<I>(b->values)...);
+}
+
+template <typename Bound, size_t... I> void (*cudashim_caller(std::index_sequence<I...>))(void *)
+{
+    return cudashim_call<Bound, I...>;
+}
+
 template <typename... Parameters, typename... Arguments>
 static inline void cudashim_launch(const char *name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
                                    size_t shared, cudaStream_t stream, Arguments &&...arguments)
 {
-    std::tuple<typename std::decay<Parameters>::type...> values(static_cast<Parameters>(arguments)...);
+    typedef cudashim_bound<Parameters...> Bound;
+    Bound bound = {kernel, {static_cast<Parameters>(arguments)...}};
     cudashim_pointers pointers = {};
     int number = 0;
     (void)number;
-    std::apply([&](const auto &...v) { (cudashim_note(pointers, number++, v), ...); }, values);
+    std::apply([&](const auto &...v) { (cudashim_note(pointers, number++, v), ...); }, bound.values);
     cudashim_enqueue_kernel(name, (const void *)kernel, grid, block, shared, stream, pointers,
-                            [kernel, values]() { std::apply(kernel, values); });
+                            std::make_shared<Bound>(bound),
+                            cudashim_caller<Bound>(std::index_sequence_for<Parameters...>()));
 }
 
 #endif
