@@ -362,8 +362,7 @@ static ap_status note_times(ap_ctx *ctx, ap_program *p, const ap_cluster *c)
     return AP_OK;
 }
 
-/* Planning knows the operands and results of a composite, not what the kernels hold between them into which it falls.
- */
+/* Planning knows the operands and results of a composite, not what stands between the kernels into which it falls. */
 static void note_memory(const ap_job *job, const ap_program *p)
 {
     int64_t limit = job->request.plan.memory;

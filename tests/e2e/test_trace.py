@@ -21,6 +21,7 @@ def model(tmp_path):
 def tracks(path):
     """Events by track; the names of processes."""
     events = json.loads(path.read_text())["traceEvents"]
+    assert all("ph" in e for e in events)
     name = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
     out = {}
     for e in events:
