@@ -6,7 +6,10 @@
  * oneDNN asks for (made once, when they are parameters), its operands per channel. Steps become the bias and what
  * oneDNN calls post-operations. The last slot of the device is the engine, the stream and the scratchpad that its calls
  * share; nothing is shared between devices, each of which is one thread: OpenMP, which Debian's oneDNN is built with,
- * is told so around every call, and the caller's setting restored. */
+ * is told so around every call, and the caller's setting restored.
+ *
+ * What is not said as the library likes it is said differently: dimensions of one place are left out, and rows with
+ * wide padding are copied with their zeros. */
 #include "conv_internal.h"
 
 #include <dnnl.h>
@@ -18,9 +21,15 @@ enum { ARGS = 5 + APRT_MAX_CONV_STEPS };
 typedef struct shared {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    char *scratch;
-    size_t scratch_bytes;
+    char *scratch, *padded;
+    size_t scratch_bytes, padded_bytes;
 } shared;
+
+/* An operand whose rows get zeros at both ends: `rows` of them, each `width` places of `place` bytes. */
+typedef struct padding {
+    bool is;
+    size_t rows, width, place, lo, hi;
+} padding;
 
 /* A step's operand, or the bias (step 0): a vector that must be without gaps, or a whole value. */
 typedef struct argument {
@@ -37,6 +46,7 @@ typedef struct slot {
     bool nothing;               /* no results */
     dnnl_primitive_t primitive; /* NULL: plain loops */
     int32_t fused;              /* steps that the primitive does */
+    padding pad;                /* of x, which the primitive reads from a copy */
     bool fixed;                 /* the weights do not change */
     float *plain_w;             /* [g,m,c,...] without gaps, when they do */
     void *own_w;                /* for plain loops, when the weights are gone after preparing */
@@ -135,11 +145,20 @@ typedef struct shapes {
     int nw;
 } shapes;
 
+/* One place, read by a kernel of one. Left out, because the library blocks along the last dimension: a column of 512
+ * as a plane of 512x1 takes 3.6 times as long as a row (oneDNN 2.6, AVX2). */
+static bool is_idle(const aprt_conv_dim *k)
+{
+    return k->in == 1 && k->out == 1 && k->kernel == 1 && k->lo == 0;
+}
+
 static void read_shapes(const slot *s, shapes *out)
 {
     const aprt_conv *c = s->c;
-    int at = 0;
-    *out = (shapes){.nd = 2 + (c->nspatial ? c->nspatial : 1)};
+    int at = 0, nspatial = 0;
+    for (int32_t i = 0; i < c->nspatial; i++)
+        nspatial += !is_idle(&c->dim[i]);
+    *out = (shapes){.nd = 2 + (nspatial ? nspatial : 1)};
     out->x[0] = out->y[0] = s->turns[TURNS_N];
     out->x[1] = c->g * c->c;
     out->y[1] = c->g * c->m;
@@ -148,8 +167,10 @@ static void read_shapes(const slot *s, shapes *out)
     out->w[at++] = c->m;
     out->w[at++] = c->c;
     out->x[2] = out->y[2] = out->w[at] = out->stride[0] = 1; /* without a plane: one of one element */
-    for (int32_t d = 0; d < c->nspatial; d++) {
-        const aprt_conv_dim *k = &c->dim[d];
+    for (int32_t i = 0, d = 0; i < c->nspatial; i++) {
+        const aprt_conv_dim *k = &c->dim[i];
+        if (is_idle(k))
+            continue;
         out->x[2 + d] = k->in;
         out->y[2 + d] = k->out;
         out->w[at + d] = k->kernel;
@@ -164,6 +185,7 @@ static void read_shapes(const slot *s, shapes *out)
             out->lo[d] = k->lo;
             out->hi[d] = (k->out - 1) * k->stride + reach + 1 - k->lo - k->in;
         }
+        d++;
     }
     out->nw = out->nd + (c->g > 1);
 }
@@ -334,8 +356,64 @@ static int32_t count_alone(const aprt_conv *c)
     return n;
 }
 
+static bool is_gemm(const_dnnl_primitive_desc_t pd)
+{
+    const char *name = NULL;
+    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && strstr(name, "gemm");
+}
+
+/* Of one number of fused steps; false: there is none, or no good one. */
+static bool try_desc(const slot *s, const shapes *sh, int32_t alone, dnnl_engine_t engine, dnnl_primitive_desc_t *out)
+{
+    if (make_desc(s, sh, s->fused, engine, out) != dnnl_success)
+        return false;
+    if (!is_no_good(s, *out, alone))
+        return true;
+    dnnl_primitive_desc_destroy(*out);
+    return false;
+}
+
+/* The same convolution of rows that have their zeros; false when there are none, or they would be half of it. */
+static bool pad_rows(const slot *s, const shapes *sh, shapes *out, padding *pad)
+{
+    int d = sh->nd - 1;
+    int64_t hi = sh->hi[d - 2] > 0 ? sh->hi[d - 2] : 0, wide = sh->x[d] + sh->lo[d - 2] + hi;
+    if (is_transposed(s->c) || wide == sh->x[d] || wide > 2 * sh->x[d])
+        return false;
+    *pad = (padding){true, 1, (size_t)sh->x[d], (size_t)sh->x[1] * sizeof(float), (size_t)sh->lo[d - 2], (size_t)hi};
+    for (int i = 0; i < d; i++)
+        pad->rows *= i == 1 ? 1 : (size_t)sh->x[i];
+    *out = *sh;
+    out->x[d] = wide;
+    out->lo[d - 2] = 0;
+    out->hi[d - 2] -= hi;
+    return true;
+}
+
+/* oneDNN's direct convolutions (AVX2) want no more padding in a row than they have accumulators, 3 or so: what is wider
+ * falls back on matrix products, which take two to three times as long as padding first. */
+static bool try_both(slot *s, shapes *sh, int32_t alone, dnnl_engine_t engine, dnnl_primitive_desc_t *out)
+{
+    shapes wide;
+    padding pad;
+    dnnl_primitive_desc_t pd;
+    bool found = try_desc(s, sh, alone, engine, out);
+    if ((found && !is_gemm(*out)) || !pad_rows(s, sh, &wide, &pad) || !try_desc(s, &wide, alone, engine, &pd))
+        return found;
+    if (is_gemm(pd)) {
+        dnnl_primitive_desc_destroy(pd);
+        return found;
+    }
+    if (found)
+        dnnl_primitive_desc_destroy(*out);
+    *out = pd;
+    *sh = wide;
+    s->pad = pad;
+    return true;
+}
+
 /* With all steps, the first few, or none: the most that there is vector code for. False: nothing. */
-static bool choose_desc(slot *s, const shapes *sh, dnnl_engine_t engine, dnnl_primitive_desc_t *out)
+static bool choose_desc(slot *s, shapes *sh, dnnl_engine_t engine, dnnl_primitive_desc_t *out)
 {
     int32_t alone = count_alone(s->c), least = 0;
     const int32_t fused[3] = {s->c->nsteps, alone, 0};
@@ -347,11 +425,8 @@ static bool choose_desc(slot *s, const shapes *sh, dnnl_engine_t engine, dnnl_pr
     }
     for (int i = all ? 0 : 1; i < 3; i++) {
         s->fused = fused[i];
-        if (s->fused < least || make_desc(s, sh, s->fused, engine, out) != dnnl_success)
-            continue;
-        if (!is_no_good(s, *out, alone))
+        if (s->fused >= least && try_both(s, sh, alone, engine, out))
             return true;
-        dnnl_primitive_desc_destroy(*out);
     }
     return false;
 }
@@ -467,6 +542,19 @@ static dnnl_status_t add_argument(slot *s, shared *sh, const shapes *shape, int3
     return dnnl_success;
 }
 
+static dnnl_status_t grow(char **buffer, size_t *have, size_t bytes)
+{
+    if (bytes <= *have)
+        return dnnl_success;
+    free(*buffer);
+    *have = 0;
+    *buffer = allocate(bytes);
+    if (!*buffer)
+        return dnnl_out_of_memory;
+    *have = bytes;
+    return dnnl_success;
+}
+
 static dnnl_status_t prepare_arguments(slot *s, shared *sh, const shapes *shape, const_dnnl_primitive_desc_t pd)
 {
     const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
@@ -486,16 +574,23 @@ static dnnl_status_t prepare_arguments(slot *s, shared *sh, const shapes *shape,
     for (int i = 0; i < nposts; i++)
         if (posts[i].kind == POST_BINARY)
             DNNL_TRY(add_argument(s, sh, shape, posts[i].step, i));
-    size_t bytes = dnnl_memory_desc_get_size(scratch);
-    if (bytes <= sh->scratch_bytes)
-        return dnnl_success;
-    free(sh->scratch);
-    sh->scratch_bytes = 0;
-    sh->scratch = allocate(bytes);
-    if (!sh->scratch)
-        return dnnl_out_of_memory;
-    sh->scratch_bytes = bytes;
-    return dnnl_success;
+    const padding *pad = &s->pad;
+    DNNL_TRY(grow(&sh->padded, &sh->padded_bytes, pad->rows * (pad->lo + pad->width + pad->hi) * pad->place));
+    return grow(&sh->scratch, &sh->scratch_bytes, dnnl_memory_desc_get_size(scratch));
+}
+
+static const void *pad_operand(const padding *p, char *to, const void *x)
+{
+    const char *from = x;
+    const void *padded = to;
+    for (size_t row = 0; row < p->rows; row++) {
+        memset(to, 0, p->lo * p->place);
+        memcpy(to + p->lo * p->place, from, p->width * p->place);
+        memset(to + (p->lo + p->width) * p->place, 0, p->hi * p->place);
+        to += (p->lo + p->width + p->hi) * p->place;
+        from += p->width * p->place;
+    }
+    return padded;
 }
 
 static void set_argument(const slot *s, const argument *a, const void *const *operand)
@@ -589,7 +684,7 @@ static dnnl_status_t run(shared *sh, slot *s, const void *x, const void *w, void
     union {
         const void *in;
         void *out;
-    } from = {x};
+    } from = {s->pad.is ? pad_operand(&s->pad, sh->padded, x) : x};
     if (!s->fixed)
         DNNL_TRY(run_reorder(s, sh, w));
     DNNL_TRY(dnnl_memory_set_data_handle(s->x_memory, from.out));
@@ -653,5 +748,6 @@ void aprt_conv_release(aprt_device *d)
     if (sh->engine)
         dnnl_engine_destroy(sh->engine);
     free(sh->scratch);
+    free(sh->padded);
     free(sh);
 }

@@ -97,19 +97,22 @@ static void draw_step(problem *p, uint64_t *seed, int64_t rank)
         s->stride[d] = c->y[d];
 }
 
-static void draw_problem(problem *p, uint64_t *seed, int plain)
+/* `plane`: of two dimensions, or NULL. */
+static void draw_problem(problem *p, uint64_t *seed, int plain, const aprt_conv_dim *plane)
 {
     aprt_conv *c = &p->c;
     memset(p, 0, sizeof *p);
-    int transposed = below(seed, 4) == 0;
+    int transposed = !plane && below(seed, 4) == 0;
     c->dtype = APRT_F32;
-    c->nspatial = (int32_t)below(seed, plain ? 5 : 4);
+    c->nspatial = plane ? 2 : (int32_t)below(seed, plain ? 5 : 4);
     c->n = 1 + below(seed, 3);
     c->g = below(seed, 3) ? 1 : 1 + below(seed, 20);
     c->m = below(seed, 3) ? 1 + below(seed, 40) : 1;
     c->c = below(seed, 3) ? 1 + below(seed, 20) : 1;
-    for (int d = 0; d < c->nspatial; d++)
+    for (int d = 0; d < c->nspatial && !plane; d++)
         draw_window(&c->dim[d], seed, transposed);
+    for (int d = 0; d < c->nspatial && plane; d++)
+        c->dim[d] = plane[d];
     set_strides(c, 0, (int64_t[]){c->n, c->g, c->c}, !plain, c->x);
     set_strides(c, 1, (int64_t[]){c->g, c->m, c->c}, below(seed, 3) == 0, c->w);
     set_strides(c, 2, (int64_t[]){c->n, c->g, c->m}, !plain, c->y);
@@ -245,7 +248,34 @@ static void test_random(void **state)
     uint64_t seed = 1;
     for (int i = 0; i < 600; i++) {
         problem p;
-        draw_problem(&p, &seed, i % 4 == 3);
+        draw_problem(&p, &seed, i % 4 == 3, NULL);
+        float *y = run(&p, i % 3);
+        compare(&p, y);
+        free(y);
+        free_problem(&p);
+    }
+}
+
+#define DIM(IN, KERNEL, LO, OUT, STRIDE, DILATE)                                                                       \
+    {                                                                                                                  \
+        .in = IN, .kernel = KERNEL, .out = OUT, .lo = LO, .stride = STRIDE, .dilate = DILATE, .hole = 1                \
+    }
+
+/* Columns, whose second dimension is left out; rows with more padding than direct convolutions take, on one side or
+ * both, with strides, and where it is more than the row has. */
+static void test_planes(void **state)
+{
+    (void)state;
+    static const aprt_conv_dim plane[][2] = {
+        {DIM(12, 5, 0, 8, 1, 1), DIM(1, 1, 0, 1, 1, 1)},   {DIM(1, 1, 0, 1, 3, 2), DIM(1, 1, 0, 1, 2, 1)},
+        {DIM(4, 3, 5, 4, 1, 5), DIM(14, 3, 5, 14, 1, 5)},  {DIM(3, 1, 0, 3, 1, 1), DIM(24, 13, 6, 24, 1, 1)},
+        {DIM(3, 3, 1, 3, 1, 1), DIM(20, 9, 8, 8, 2, 1)},   {DIM(2, 2, 0, 1, 1, 1), DIM(16, 9, 0, 16, 1, 1)},
+        {DIM(2, 1, 0, 2, 1, 1), DIM(5, 11, 10, 15, 1, 1)},
+    };
+    uint64_t seed = 5;
+    for (int i = 0; i < 84; i++) {
+        problem p;
+        draw_problem(&p, &seed, 0, plane[i % 7]);
         float *y = run(&p, i % 3);
         compare(&p, y);
         free(y);
@@ -307,7 +337,7 @@ static void test_devices(void **state)
     pthread_t thread[THREADS];
     uint64_t seed = 7;
     for (int i = 0; i < PROBLEMS; i++)
-        draw_problem(&p[i], &seed, 0);
+        draw_problem(&p[i], &seed, 0, NULL);
     for (int i = 0; i <= THREADS; i++)
         t[i] = (together){p, y[i]};
     for (int i = 0; i < THREADS; i++)
@@ -332,6 +362,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random),
+        cmocka_unit_test(test_planes),
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_devices),
     };
