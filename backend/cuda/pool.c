@@ -240,9 +240,22 @@ static void print_launch(const ap_emit *e, uint32_t index, ap_text *t, const cha
     ap_text_add(t, ");\n");
 }
 
+static bool has_none(int n, const int64_t *extent)
+{
+    for (int i = 0; i < n; i++)
+        if (extent[i] <= 0)
+            return true;
+    return false;
+}
+
 void ap_cuda_pool(const ap_emit *e, uint32_t index, ap_text *kernel, ap_text *launch)
 {
     writer w = {.e = e, .t = kernel, .k = e->kernel[index], .depth = 1};
+    bool none = has_none(w.k->pool.nloops, w.k->pool.extent);
+    for (int d = 0; d < w.k->pool.ndims; d++)
+        none = none || w.k->pool.dim[d].count <= 0;
+    if (none)
+        return;
     print_header(e, index, kernel, BLOCK);
     line(&w, "const int64_t rows = %s;", rows_text(&w));
     open_block(
@@ -337,6 +350,8 @@ void ap_cuda_topk(const ap_emit *e, uint32_t index, ap_text *kernel, ap_text *la
     writer w = {.e = e, .t = kernel, .k = e->kernel[index], .depth = 1};
     const ap_nest *n = &w.k->nest;
     const char *type = ap_emit_register(w.k->operand[0].dtype);
+    if (has_none(n->nouter, n->extent))
+        return;
     bool sorts = w.k->topk.n <= SORTED_AT_ONCE;
     int size = 64, block;
     while (size < w.k->topk.n && size < SORTED_AT_ONCE)
