@@ -355,6 +355,11 @@ void *cudashim_dynamic_shared(void)
     return the_block->shared;
 }
 
+void cudashim_fence(void)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
 void cudashim_trap(void)
 {
     report("__trap");

@@ -68,6 +68,7 @@ unsigned long long cudashim_meet(enum cudashim_meeting kind, unsigned mask, unsi
                                  int width, const char *file, int line);
 void *cudashim_dynamic_shared(void);
 void cudashim_atomic(const volatile void *p, unsigned bytes);
+void cudashim_fence(void);
 [[noreturn]] void cudashim_trap(void);
 unsigned cudashim_lane(void);
 unsigned cudashim_active(void);
@@ -162,15 +163,15 @@ CUDASHIM_REDUCE(__reduce_xor_sync, CUDASHIM_REDUCE_XOR, unsigned)
 
 static inline void __threadfence(void)
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    cudashim_fence();
 }
 static inline void __threadfence_block(void)
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    cudashim_fence();
 }
 static inline void __threadfence_system(void)
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    cudashim_fence();
 }
 static inline void __nanosleep(unsigned) {}
 #define __trap() cudashim_trap()
