@@ -79,7 +79,7 @@ static void choose(ap_ascent *a, uint32_t v, bool forward)
     for (uint32_t i = net->arc_at[v]; i < net->arc_at[v + 1]; i++) {
         const ap_arc *x = &net->arc[i];
         bool chosen = (i < split) == forward;
-        add_to(a->rounded, chosen ? x->from + (size_t)a->x[x->other] * n : a->message + x->in, n);
+        add_to(a->rounded, chosen ? a->prices->from[i] + (size_t)a->x[x->other] * n : a->message + x->in, n);
     }
     uint32_t best = 0;
     for (uint32_t i = 1; i < net->size[v]; i++)
@@ -98,7 +98,7 @@ static void send(ap_ascent *a, uint32_t v, const ap_arc *x, const int64_t *share
         in[i] -= share[i];
     for (uint32_t q = 0; q < a->nalive[v]; q++)
         work[q] = -in[alive[q]];
-    net->minplus(out, work, x->to, alive, a->nalive[v], pm);
+    net->minplus(out, work, a->prices->to[x - net->arc], alive, a->nalive[v], pm);
     /* Taking the least entry off keeps numbers small; but until the other end is visited, it is that end's loss. */
     int64_t least = a->keep ? a->edge_offset[x->edge] : least_of(out, m);
     for (uint32_t j = 0; j < m; j++)
@@ -148,6 +148,10 @@ int64_t ap_ascent_pass(ap_ascent *a, bool forward, bool round)
 uint64_t ap_ascent_work(const ap_net *net)
 {
     uint64_t work = 2 * net->entries + 160 * (uint64_t)net->k->p.nedges + 6 * net->at[net->n];
+    for (uint32_t d = 0; d < net->k->p.npair_demands; d++) {
+        const ap_problem_edge *e = &net->k->p.edge[net->k->p.pair_demand[d].edge];
+        work += (uint64_t)net->size[e->u] * net->size[e->v] * 2;
+    }
     return work + 4 * (uint64_t)net->k->nrows + 20 * (uint64_t)net->k->p.ndemands;
 }
 
@@ -200,7 +204,8 @@ uint64_t ap_ascent_fix_edges(ap_ascent *a, int64_t cutoff, int64_t *node, int64_
             const int64_t *in = a->message + x->in, *at = a->message + x->out, *far = node + net->at[x->other];
             for (uint32_t i = 0; i < net->size[v]; i++) {
                 int64_t left = room - node[net->at[v] + i] + in[i] + a->edge_offset[x->edge];
-                const int64_t *row = x->to + (size_t)i * net->padded[x->other], *cost = e->cost + (size_t)i * nv;
+                const int64_t *row = a->prices->to[q] + (size_t)i * net->padded[x->other],
+                              *cost = e->cost + (size_t)i * nv;
                 for (uint32_t j = 0; j < nv; j++) {
                     bool gone = row[j] - at[j] + far[j] > left && cost[j] != AP_FORBIDDEN;
                     count += gone;

@@ -7,6 +7,7 @@
 #define MESSAGES_MAX ((size_t)200000) /* kept at every level of the tree */
 #define STEPS_MOST 60
 #define STEPS_LOOK 10
+#define REPAIRS 32
 
 static void state_save(ap_branch *b, ap_branch_level *l)
 {
@@ -49,12 +50,13 @@ bool ap_branch_takes(const ap_net *net)
     return net->messages <= MESSAGES_MAX && net->k->nrows <= MESSAGES_MAX;
 }
 
-ap_branch *ap_branch_create(ap_arena *arena, ap_climb *climb, ap_search *search)
+ap_branch *ap_branch_create(ap_arena *arena, ap_climb *climb, ap_search *search, ap_local *local)
 {
     const ap_net *net = climb->a->net;
     ap_branch *b = AP_NEW(arena, ap_branch);
     *b = (ap_branch){
-        .net = net, .climb = climb, .search = search, .bound = climb->bound, .parent = climb->bound, .lost = INT64_MAX};
+        .net = net, .climb = climb, .search = search, .local = local, .bound = climb->bound, .parent = climb->bound};
+    b->lost = INT64_MAX;
     for (uint32_t d = 0; d < AP_BRANCH_DEPTH + 2; d++) {
         ap_branch_level *l = d < AP_BRANCH_DEPTH ? &b->level[d] : d == AP_BRANCH_DEPTH ? &b->root : &b->spare;
         l->message = AP_NEW_ARRAY(arena, int64_t, net->messages);
@@ -67,6 +69,7 @@ ap_branch *ap_branch_create(ap_arena *arena, ap_climb *climb, ap_search *search)
     b->ban = AP_NEW_ARRAY(arena, bool, net->at[net->n]);
     b->gap = AP_NEW_ARRAY(arena, int64_t, net->at[net->n]);
     b->least = AP_NEW_ARRAY(arena, int64_t, (size_t)net->k->nrows + 1);
+    b->line = AP_NEW_ARRAY(arena, int64_t, 2 * (size_t)net->widest);
     ap_ledger_init(&b->ledger, arena, net->k->nrows);
     state_save(b, &b->root);
     return b;
@@ -98,6 +101,75 @@ static int64_t least_held(const ap_branch *b, const ap_demand *d)
     return least;
 }
 
+/* The least per strategy of the first end, then of the other; INT64_MAX: no pair is left. Returns the least of all. */
+static int64_t least_pairs(ap_branch *b, const ap_pair_demand *d, int64_t *of_u, int64_t *of_v)
+{
+    const ap_net *net = b->net;
+    const ap_problem_edge *e = &net->k->p.edge[d->edge];
+    const bool *ban_u = b->ban + net->at[e->u], *ban_v = b->ban + net->at[e->v];
+    int64_t least = INT64_MAX;
+    uint32_t nu = net->size[e->u], nv = net->size[e->v];
+    for (uint32_t j = 0; j < nv; j++)
+        of_v[j] = INT64_MAX;
+    for (uint32_t i = 0; i < nu; i++) {
+        const int64_t *usage = d->usage + (size_t)i * nv, *cost = e->cost + (size_t)i * nv;
+        of_u[i] = INT64_MAX;
+        for (uint32_t j = 0; j < nv && !ban_u[i]; j++) {
+            if (ban_v[j] || cost[j] == AP_FORBIDDEN)
+                continue;
+            of_u[i] = ap_min_i64(of_u[i], usage[j]);
+            of_v[j] = ap_min_i64(of_v[j], usage[j]);
+        }
+        least = ap_min_i64(least, of_u[i]);
+    }
+    b->work += (uint64_t)nu * nv;
+    return least;
+}
+
+static bool ban_above(ap_branch *b, uint32_t v, const int64_t *least, int64_t most)
+{
+    bool changed = false;
+    for (uint32_t i = 0; i < b->net->size[v]; i++) {
+        bool *ban = &b->ban[b->net->at[v] + i];
+        if (!*ban && least[i] > most)
+            *ban = changed = true;
+    }
+    return changed;
+}
+
+/* Adds what pairs hold at least to b->least. False when one has none left. */
+static bool add_pairs(ap_branch *b)
+{
+    const ap_prices *prices = b->climb->a->prices;
+    for (uint32_t d = 0; d < prices->joint[prices->njoint].first; d++) {
+        const ap_pair_demand *x = prices->pair[d];
+        int64_t least = least_pairs(b, x, b->line, b->line + b->net->widest);
+        if (least == INT64_MAX)
+            return false;
+        b->least[x->lo] += least;
+        b->least[x->hi] -= least;
+    }
+    return true;
+}
+
+static bool ban_by_pairs(ap_branch *b)
+{
+    const ap_prices *prices = b->climb->a->prices;
+    bool changed = false;
+    for (uint32_t d = 0; d < prices->joint[prices->njoint].first; d++) {
+        const ap_pair_demand *x = prices->pair[d];
+        const ap_problem_edge *e = &b->net->k->p.edge[x->edge];
+        int64_t *of_u = b->line, *of_v = b->line + b->net->widest;
+        int64_t least = least_pairs(b, x, of_u, of_v);
+        if (least == INT64_MAX)
+            continue; /* bans of this turn: the next one sees it */
+        int64_t most = least - ap_ledger_most(&b->ledger, x->lo, x->hi);
+        changed |= ban_above(b, e->u, of_u, most);
+        changed |= ban_above(b, e->v, of_v, most);
+    }
+    return changed;
+}
+
 /* Bans what does not fit beside the least of the others. False when something cannot fit at all. */
 static bool ban_by_memory(ap_branch *b, bool *changed)
 {
@@ -113,6 +185,8 @@ static bool ban_by_memory(ap_branch *b, bool *changed)
         b->least[net->held[q].lo] += least;
         b->least[net->held[q].hi] -= least;
     }
+    if (!add_pairs(b))
+        return false;
     for (uint32_t r = 1; r < rows; r++)
         b->least[r] += b->least[r - 1];
     ap_ledger_set(&b->ledger, b->least, net->room);
@@ -121,12 +195,9 @@ static bool ban_by_memory(ap_branch *b, bool *changed)
     for (uint32_t q = 0; q < net->span_at[net->n]; q++) {
         const ap_demand *d = &net->held[q];
         int64_t most = least_held(b, d) - ap_ledger_most(&b->ledger, d->lo, d->hi);
-        for (uint32_t i = 0; i < net->size[d->node]; i++) {
-            bool *ban = &b->ban[net->at[d->node] + i];
-            if (!*ban && d->usage[i] > most)
-                *ban = *changed = true;
-        }
+        *changed |= ban_above(b, d->node, d->usage, most);
     }
+    *changed |= ban_by_pairs(b);
     b->work += 20 * (uint64_t)rows + 200 * (uint64_t)net->span_at[net->n];
     return true;
 }
@@ -221,7 +292,7 @@ static split split_by_loss(ap_branch *b, int64_t *out_total)
         for (uint32_t i = net->arc_at[v]; i < net->arc_at[v + 1]; i++) {
             const ap_arc *y = &net->arc[i];
             own += a->message[y->in + x[v]];
-            shared += y->to[(size_t)x[v] * net->padded[y->other] + x[y->other]] - a->message[y->in + x[v]] -
+            shared += a->prices->to[i][(size_t)x[v] * net->padded[y->other] + x[y->other]] - a->message[y->in + x[v]] -
                       a->message[y->out + x[y->other]] - a->edge_offset[y->edge];
         }
         *out_total += own + shared / 2;
@@ -301,12 +372,33 @@ static void update_bound(ap_branch *b, int64_t cutoff)
     b->bound = ap_max_i64(b->bound, ap_min_i64(least, cutoff));
 }
 
+static int64_t best_known(const ap_branch *b, int64_t cutoff)
+{
+    if (b->search && b->search->found)
+        cutoff = ap_min_i64(cutoff, b->search->best_cost);
+    if (b->local && b->local->found)
+        cutoff = ap_min_i64(cutoff, b->local->best_cost);
+    return cutoff;
+}
+
+static void try_choice(ap_branch *b)
+{
+    if (b->local) {
+        uint64_t before = b->local->work;
+        ap_local_offer(b->local, b->climb->x, REPAIRS);
+        b->work += b->local->work - before + 10 * (uint64_t)b->net->k->p.nedges;
+        return;
+    }
+    uint64_t before = b->search->work;
+    ap_search_try(b->search, b->climb->x);
+    b->work += b->search->work - before;
+}
+
 void ap_branch_step(ap_branch *b, int64_t cutoff)
 {
     bool possible = true, changed = true;
     b->nodes++;
-    if (b->search->found)
-        cutoff = ap_min_i64(cutoff, b->search->best_cost);
+    cutoff = best_known(b, cutoff);
     for (int i = 0; i < 4 && possible && changed; i++)
         possible = ban_by_memory(b, &changed);
     split s;
@@ -314,14 +406,12 @@ void ap_branch_step(ap_branch *b, int64_t cutoff)
         ap_ascent_ban(b->climb->a, b->ban);
         climb_here(b, cutoff);
         ap_ascent *a = b->climb->a;
-        uint64_t before = b->search->work;
         if (b->climb->bound < cutoff) {
-            ap_search_try(b->search, b->climb->x);
+            try_choice(b);
             ap_ascent_fix(a, cutoff, b->ban, b->gap);
-            b->work += ap_ascent_work(b->net) / 2 + b->search->work - before;
+            b->work += ap_ascent_work(b->net) / 2;
         }
-        if (b->search->found)
-            cutoff = ap_min_i64(cutoff, b->search->best_cost);
+        cutoff = best_known(b, cutoff);
         possible = b->climb->bound < cutoff;
     }
     b->climb->bound = ap_max_i64(b->climb->bound, b->parent);

@@ -10,6 +10,7 @@
 #define AP_PASSES_SOLVE_BRANCH_H
 
 #include "passes/solve/climb.h"
+#include "passes/solve/primal.h"
 #include "passes/solve/search.h"
 
 #define AP_BRANCH_DEPTH 96
@@ -27,7 +28,8 @@ typedef struct ap_branch_level {
 typedef struct ap_branch {
     const ap_net *net;
     ap_climb *climb;
-    ap_search *search;
+    ap_search *search; /* one of the two takes what the relaxation chooses */
+    ap_local *local;
     int64_t bound; /* of the whole tree */
     bool done;     /* nothing is left: no choice costs less than the cutoff */
     uint64_t work, nodes;
@@ -40,11 +42,12 @@ typedef struct ap_branch {
     int64_t *gap; /* per strategy: what it adds to the bound */
     ap_ledger ledger;
     int64_t *least; /* per row */
+    int64_t *line;  /* scratch, per strategy of two nodes */
 } ap_branch;
 
 bool ap_branch_takes(const ap_net *net);
-/* Takes the climb over; its bound is the root's. */
-ap_branch *ap_branch_create(ap_arena *arena, ap_climb *climb, ap_search *search);
+/* Takes the climb over; its bound is the root's. Either search or local is NULL; where pairs have demands, search. */
+ap_branch *ap_branch_create(ap_arena *arena, ap_climb *climb, ap_search *search, ap_local *local);
 /* Puts the climb where it was before branching, and back into the tree: for fixing with a better choice. */
 void ap_branch_to_root(ap_branch *b);
 void ap_branch_back(ap_branch *b);

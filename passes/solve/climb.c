@@ -117,3 +117,28 @@ void ap_climb_settle(ap_climb *c)
         c->work += ap_ascent_work(c->a->net);
     }
 }
+
+void ap_climb_fixed(ap_arena *arena, ap_climb *c, const bool *drop, int64_t below, int64_t *scratch, ap_kernel *out)
+{
+    const ap_net *net = c->a->net;
+    const ap_problem *p = &net->k->p;
+    const int64_t **cost = AP_NEW_ARRAY(arena, const int64_t *, p->nnodes);
+    ap_problem_edge *edge = ap_arena_memdup(arena, p->edge, p->nedges * sizeof *edge);
+    int64_t **matrix = AP_NEW_ARRAY(arena, int64_t *, p->nedges);
+    for (uint32_t e = 0; e < p->nedges; e++) {
+        size_t n = (size_t)p->nstrategies[edge[e].u] * p->nstrategies[edge[e].v];
+        edge[e].cost = matrix[e] = ap_arena_memdup(arena, edge[e].cost, n * sizeof(int64_t));
+    }
+    ap_ascent_fix_edges(c->a, below, scratch, matrix);
+    for (uint32_t v = 0; v < p->nnodes; v++) {
+        int64_t *own = ap_arena_memdup(arena, p->cost[v], p->nstrategies[v] * sizeof *own);
+        for (uint32_t i = 0; i < p->nstrategies[v]; i++)
+            if (drop[net->at[v] + i])
+                own[i] = AP_FORBIDDEN;
+        cost[v] = own;
+    }
+    *out = *net->k;
+    out->p.cost = cost;
+    out->p.edge = edge;
+    out->hint = ap_arena_memdup(arena, c->best, net->k->nrows * sizeof *c->best);
+}

@@ -27,5 +27,8 @@ void ap_climb_step(ap_climb *c, int64_t cutoff);
 void ap_climb_restart(ap_climb *c, double theta);
 /* Puts the best prices back and settles the messages there. */
 void ap_climb_settle(ap_climb *c);
+/* After ap_ascent_fix there: the kernel without the strategies of `drop` (laid out like net->cost) and without pairs
+ * that no choice cheaper than `below` takes; the best prices become its hint. scratch: like net->cost. */
+void ap_climb_fixed(ap_arena *arena, ap_climb *c, const bool *drop, int64_t below, int64_t *scratch, ap_kernel *out);
 
 #endif

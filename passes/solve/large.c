@@ -115,31 +115,6 @@ static uint64_t allowed(const ap_problem *p, uint32_t e)
     return count;
 }
 
-static void build_fixed(large *g, int64_t below)
-{
-    const ap_problem *p = &g->k->p;
-    ap_arena *arena = g->s->arena;
-    const int64_t **cost = AP_NEW_ARRAY(arena, const int64_t *, p->nnodes);
-    ap_problem_edge *edge = ap_arena_memdup(arena, p->edge, p->nedges * sizeof *edge);
-    int64_t **matrix = AP_NEW_ARRAY(arena, int64_t *, p->nedges);
-    for (uint32_t e = 0; e < p->nedges; e++) {
-        size_t n = (size_t)p->nstrategies[edge[e].u] * p->nstrategies[edge[e].v];
-        edge[e].cost = matrix[e] = ap_arena_memdup(arena, edge[e].cost, n * sizeof(int64_t));
-    }
-    ap_ascent_fix_edges(g->climb->a, below, g->scratch, matrix);
-    for (uint32_t v = 0; v < p->nnodes; v++) {
-        int64_t *c = ap_arena_memdup(arena, p->cost[v], p->nstrategies[v] * sizeof *c);
-        for (uint32_t i = 0; i < p->nstrategies[v]; i++)
-            if (g->drop[g->net->at[v] + i])
-                c[i] = AP_FORBIDDEN;
-        cost[v] = c;
-    }
-    g->out->fixed = *g->k;
-    g->out->fixed.p.cost = cost;
-    g->out->fixed.p.edge = edge;
-    g->out->fixed.hint = ap_arena_memdup(arena, g->climb->best, g->k->nrows * sizeof *g->climb->best);
-}
-
 /* True when enough goes. At rest, anything is enough that is worth another presolve. */
 static bool try_fixing(large *g, bool rest)
 {
@@ -163,7 +138,7 @@ static bool try_fixing(large *g, bool rest)
     uint64_t all = strategies_of(g->net);
     bool enough = rest ? nodes * 50 >= all || pairs * 8 >= entries : nodes * 10 >= all || pairs * 3 >= entries;
     if (enough)
-        build_fixed(g, below);
+        ap_climb_fixed(g->s->arena, g->climb, g->drop, below, g->scratch, &g->out->fixed);
     return enough;
 }
 
@@ -195,7 +170,7 @@ static bool round_done(large *g, uint64_t *slice, bool on)
     task a = {.effort = &g->s->effort, .slice = *slice, .cutoff = goal(g)}, b = a;
     bool climbing = !g->branch && !g->climb->done;
     if (!climbing && !g->branch && ap_branch_takes(g->net))
-        g->branch = ap_branch_create(g->s->arena, g->climb, g->search[0]);
+        g->branch = ap_branch_create(g->s->arena, g->climb, g->search[0], NULL);
     if (climbing)
         a.climb = g->climb;
     else if (g->branch)

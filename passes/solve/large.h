@@ -18,5 +18,4 @@ bool ap_large_takes(const ap_kernel *k);
 /* l collects choices. Returns when the bound meets min(cutoff, best cost), enough can be fixed, the work is done, or
  * the effort is spent; unless `on`, also when nothing has become better for a while. */
 void ap_large_run(ap_solver *s, const ap_kernel *k, ap_local *l, int64_t cutoff, int64_t work, bool on, ap_large *out);
-
 #endif

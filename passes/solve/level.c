@@ -4,6 +4,7 @@
 #include "passes/solve/dual.h"
 #include "passes/solve/large.h"
 #include "passes/solve/mip.h"
+#include "passes/solve/pair_climb.h"
 #include "passes/solve/presolve.h"
 #include "passes/solve/sweep.h"
 
@@ -47,6 +48,7 @@ typedef struct block {
     ap_local *local;
     ap_elim *elim;
     ap_dual *dual;
+    ap_pair_climb *pairs; /* where pairs have demands */
     ap_outcome *out;
 } block;
 
@@ -196,6 +198,36 @@ static ap_status run_large(block *b, int64_t work, bool on, bool *done)
     return r.reduced ? descend(b, &r.fixed) : AP_OK;
 }
 
+static ap_status take_large(block *b, const ap_large *r, bool *done)
+{
+    if (r->infeasible)
+        b->out->infeasible = true;
+    raise_bound(b, r->bound, AP_PROOF_MULTIPLIERS);
+    *done = r->reduced;
+    return r->reduced ? descend(b, &r->fixed) : AP_OK;
+}
+
+/* The ascent where pairs have demands. */
+static ap_status run_pair_climb(block *b, bool *done)
+{
+    ap_large r;
+    b->pairs = ap_pair_climb_create(b->s, b->k, b->local, b->cutoff);
+    ap_pair_climb_run(b->pairs, &r);
+    return take_large(b, &r, done);
+}
+
+/* Its tree, with half of what is left. */
+static ap_status run_pair_branch(block *b, bool *done)
+{
+    ap_large r;
+    ap_effort *all = &b->s->effort, whole = *all;
+    if (all->deadline > 0)
+        all->deadline = ap_effort_now() + ap_effort_left(all) / 2;
+    ap_pair_climb_branch(b->pairs, all->work == INT64_MAX ? INT64_MAX : all->work / 2, &r);
+    all->deadline = whole.deadline;
+    return take_large(b, &r, done);
+}
+
 /* Ascent and search where pairs have demands and branch and cut would be too large. */
 static ap_status run_split(block *b, bool *done)
 {
@@ -304,6 +336,11 @@ static ap_status solve_block(ap_solver *s, const ap_kernel *k, int64_t cutoff, i
         AP_TRY(run_large(&b, INT64_MAX, !mip, &done));
     else if (!closed(&b) && large && !s->small && k->nrows > 0 && k->p.nnodes > FIRST_NODES)
         AP_TRY(run_large(&b, first_share(s), false, &done));
+    if (!closed(&b) && s->opt->eliminate && k->p.npair_demands > 0 && k->nrows > 0 && !s->small &&
+        k->p.nnodes > FIRST_NODES && depth < LARGE_DEPTH_MAX)
+        AP_TRY(run_pair_climb(&b, &done));
+    if (!closed(&b) && !done && b.pairs && !exact)
+        AP_TRY(run_pair_branch(&b, &done));
     if (!closed(&b) && !done && !(large && !exact)) {
         if (s->opt->eliminate)
             run_dual(&b);
@@ -311,6 +348,10 @@ static ap_status solve_block(ap_solver *s, const ap_kernel *k, int64_t cutoff, i
             simple_choices(&b);
         if (!closed(&b) && k->nrows > 0 && k->p.nnodes <= SWEEP_NODES && b.dual && !out->infeasible)
             run_sweep(&b);
+        if (!closed(&b) && b.pairs && exact)
+            AP_TRY(run_pair_branch(&b, &done));
+    }
+    if (!closed(&b) && !done && !(large && !exact)) {
         if (!closed(&b) && !s->small && depth == 0 && b.local->found && b.elim && !large)
             AP_TRY(ap_lns_run(s, k, b.local, out->bound));
         if (!closed(&b))

@@ -115,9 +115,11 @@ static void hold(ap_local *l, uint32_t lo, uint32_t hi, int64_t bytes)
         uint32_t block = lo / BLOCK, end = block_end(l, block);
         if (lo == block * BLOCK && end <= hi) {
             hold_block(l, block, bytes);
+            l->work += 5;
             lo = end;
             continue;
         }
+        l->work += 2 * BLOCK;
         for (; lo < hi && lo < end; lo++) {
             l->excess -= over(l, lo);
             l->over[lo] += bytes;
@@ -164,6 +166,7 @@ void ap_local_move(ap_local *l, uint32_t v, uint32_t to)
         size_t new = e->u == v ? to *nv + l->x[e->v] : l->x[e->u] * nv + to;
         count_cost(l, e->cost[old], -1);
         count_cost(l, e->cost[new], 1);
+        l->work += 10;
         for (uint32_t d = l->pair_at[id]; d < l->pair_at[id + 1]; d++) {
             const ap_pair_demand *x = &p->pair_demand[l->pair_of[d]];
             hold(l, x->lo, x->hi, x->usage[new] - x->usage[old]);

@@ -18,6 +18,7 @@ typedef struct ap_local {
     int64_t cost;                  /* of the allowed entries */
     uint32_t forbidden;
     __int128 excess; /* sum over rows of what exceeds the right side */
+    uint64_t work;   /* of moves, about nanoseconds */
     /* The best choice that fits, over all that were offered. */
     bool found;
     uint32_t *best;

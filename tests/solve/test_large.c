@@ -11,6 +11,7 @@
 #include "passes/solve/climb.h"
 #include "passes/solve/large.h"
 #include "passes/solve/ledger.h"
+#include "passes/solve/pair_climb.h"
 #include "tests/solve/random_problem.h"
 
 #include <string.h>
@@ -43,12 +44,33 @@ static int64_t kernel_least(ap_arena *a, const ap_kernel *k)
     return least;
 }
 
-static bool random_kernel(rng *r, ap_arena *a, const shape *s, ap_kernel *k)
+/* Most edges hold something, so that memory stands on pairs as well as on nodes. */
+static void add_pairs(rng *r, ap_arena *a, ap_problem *p)
+{
+    ap_pair_demand *pair = AP_NEW_ARRAY(a, ap_pair_demand, 2 * (size_t)p->nedges);
+    p->npair_demands = p->nedges > 0 ? rng_below(r, 2 * p->nedges) : 0;
+    for (uint32_t d = 0; d < p->npair_demands; d++) {
+        pair[d].edge = rng_below(r, p->nedges);
+        pair[d].lo = rng_below(r, 5);
+        pair[d].hi = pair[d].lo + rng_below(r, 4);
+        size_t n = (size_t)p->nstrategies[p->edge[pair[d].edge].u] * p->nstrategies[p->edge[pair[d].edge].v];
+        int64_t *usage = AP_NEW_ARRAY(a, int64_t, n);
+        for (size_t i = 0; i < n; i++)
+            usage[i] = rng_below(r, 3) ? rng_below(r, 30) : 0;
+        pair[d].usage = usage;
+    }
+    p->pair_demand = pair;
+    p->limit += rng_below(r, 4) * p->npair_demands;
+}
+
+static bool random_kernel(rng *r, ap_arena *a, const shape *s, bool pairs, ap_kernel *k)
 {
     ap_problem p;
     ap_kernel_range range;
     random_problem(r, a, s, &p);
     p.npair_demands = 0;
+    if (pairs && p.limit != INT64_MAX)
+        add_pairs(r, a, &p);
     ap_kernel_from_problem(a, &p, k);
     for (uint32_t i = 0; i < k->nrows; i++)
         if (k->rhs[i] < 0)
@@ -100,7 +122,7 @@ static void test_ascent(void **state)
     for (uint32_t i = 0; i < test_rounds(3000); i++, ap_arena_reset(a)) {
         ap_kernel k;
         int64_t unit = i % 2 ? 1 : 1000000;
-        if (!random_kernel(&r, a, &(shape){9, 4, 500, unit, i % 3 == 1}, &k))
+        if (!random_kernel(&r, a, &(shape){9, 4, 500, unit, i % 3 == 1}, i % 5 < 3, &k))
             continue;
         int64_t least = kernel_least(a, &k), bound = INT64_MIN;
         ap_ascent *s = ap_ascent_create(a, ap_net_create(a, &k, INT64_MAX));
@@ -183,7 +205,7 @@ static void test_rounds_to_the_end(void **state)
     uint32_t closed = 0, all = 0, none = 0;
     for (uint32_t i = 0; i < test_rounds(600); i++, ap_arena_reset(&ctx->scratch)) {
         ap_kernel k;
-        if (!random_kernel(&r, &ctx->scratch, &(shape){9, 5, 2000, i % 2 ? 1 : 1000, i % 4 != 0}, &k))
+        if (!random_kernel(&r, &ctx->scratch, &(shape){9, 5, 2000, i % 2 ? 1 : 1000, i % 4 != 0}, false, &k))
             continue;
         int64_t least = kernel_least(&ctx->scratch, &k);
         int64_t cutoff = i % 3 == 0 && least != INT64_MAX ? least + (int64_t)rng_below(&r, 3) - 1 : INT64_MAX;
@@ -208,6 +230,56 @@ static void test_rounds_to_the_end(void **state)
     ap_ctx_release(ctx);
 }
 
+/* Ascent and tree where pairs have demands, to the end. */
+static void run_pairs(ap_ctx *ctx, const ap_kernel *k, int64_t cutoff, answer *out)
+{
+    ap_solve_options opt;
+    ap_solve_defaults(&opt);
+    opt.presolve = false;
+    ap_solver s = {.ctx = ctx, .arena = &ctx->scratch, .opt = &opt, .effort = {.work = 4000000}};
+    ap_local *l = ap_local_create(&ctx->scratch, k);
+    ap_pair_climb *g = ap_pair_climb_create(&s, k, l, cutoff);
+    ap_pair_climb_run(g, &out->large);
+    int64_t least = l->found ? ap_min_i64(l->best_cost, cutoff) : cutoff, before = out->large.bound;
+    if (before < least)
+        ap_pair_climb_branch(g, INT64_MAX, &out->large);
+    assert_true(out->large.bound >= before);
+    out->found = l->found;
+    out->cost = l->found ? l->best_cost : 0;
+}
+
+static void test_pairs_to_the_end(void **state)
+{
+    (void)state;
+    rng r = {51};
+    ap_ctx *ctx = ap_ctx_create();
+    uint32_t closed = 0, all = 0, none = 0;
+    for (uint32_t i = 0; i < test_rounds(800); i++, ap_arena_reset(&ctx->scratch)) {
+        ap_kernel k;
+        if (!random_kernel(&r, &ctx->scratch, &(shape){9, 5, 2000, i % 2 ? 1 : 1000, i % 4 != 0}, true, &k))
+            continue;
+        int64_t least = kernel_least(&ctx->scratch, &k);
+        int64_t cutoff = i % 3 == 0 && least != INT64_MAX ? least + (int64_t)rng_below(&r, 3) - 1 : INT64_MAX;
+        answer a;
+        run_pairs(ctx, &k, cutoff, &a);
+        all++;
+        assert_true(!a.found || a.cost >= least);
+        if (least < cutoff) {
+            assert_true(a.found);
+            assert_int_equal(a.cost, least);
+            assert_int_equal(a.large.bound, least);
+            assert_false(a.large.infeasible);
+            closed += k.p.npair_demands > 0;
+        } else {
+            assert_true(a.large.infeasible);
+            none += k.p.npair_demands > 0;
+        }
+    }
+    print_message("pairs: %u kernels, %u with pairs solved, %u without a choice below the cutoff\n", all, closed, none);
+    assert_true(closed > all / 4 && none > all / 20);
+    ap_ctx_release(ctx);
+}
+
 /* The same on one thread and on two. */
 static void test_threads(void **state)
 {
@@ -216,7 +288,7 @@ static void test_threads(void **state)
     ap_ctx *ctx = ap_ctx_create();
     for (uint32_t i = 0; i < 20; i++, ap_arena_reset(&ctx->scratch)) {
         ap_kernel k;
-        if (!random_kernel(&r, &ctx->scratch, &(shape){40, 9, UINT64_MAX, 1000, i % 2 == 0}, &k))
+        if (!random_kernel(&r, &ctx->scratch, &(shape){40, 9, UINT64_MAX, 1000, i % 2 == 0}, false, &k))
             continue;
         answer one, two;
         run(ctx, &k, INT64_MAX, 1, 300000, &one);
@@ -234,6 +306,7 @@ int main(void)
         cmocka_unit_test(test_ascent),
         cmocka_unit_test(test_ledger),
         cmocka_unit_test(test_rounds_to_the_end),
+        cmocka_unit_test(test_pairs_to_the_end),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
