@@ -119,6 +119,79 @@ static void test_switches(void **state)
     }
 }
 
+/* Along a chain with a few more edges, most of which hold memory that trades with costs. Too large for enumeration, and
+ * for what the solver finishes without an ascent. */
+static void chain_with_pairs(rng *r, ap_arena *a, ap_problem *p)
+{
+    uint32_t n = 18 + rng_below(r, 14), *ns = AP_NEW_ARRAY(a, uint32_t, n);
+    const int64_t **cost = AP_NEW_ARRAY(a, const int64_t *, n);
+    ap_problem_edge *edge = AP_NEW_ARRAY(a, ap_problem_edge, 2 * (size_t)n);
+    ap_demand *demand = AP_NEW_ARRAY(a, ap_demand, n);
+    ap_pair_demand *pair = AP_NEW_ARRAY(a, ap_pair_demand, 2 * (size_t)n);
+    *p =
+        (ap_problem){.nnodes = n, .nstrategies = ns, .cost = cost, .edge = edge, .demand = demand, .pair_demand = pair};
+    for (uint32_t v = 0; v < n; v++) {
+        ns[v] = 2 + rng_below(r, 3);
+        int64_t *c = AP_NEW_ARRAY(a, int64_t, ns[v]), *u = AP_NEW_ARRAY(a, int64_t, ns[v]);
+        for (uint32_t i = 0; i < ns[v]; i++) {
+            c[i] = rng_below(r, 40);
+            u[i] = 50 - c[i] + rng_below(r, 12);
+        }
+        cost[v] = c;
+        uint32_t lo = rng_below(r, 4) ? v : 0;
+        demand[p->ndemands++] = (ap_demand){v, lo, lo == v ? v + 1 + rng_below(r, 3) : n + 3, u};
+    }
+    for (uint32_t v = 1; v < n; v++)
+        for (uint32_t i = 0; i < 2; i++) {
+            uint32_t u = i == 0 || v < 3 ? v - 1 : v - 2 - rng_below(r, 2), size = ns[u] * ns[v];
+            if (i == 1 && rng_below(r, 2))
+                continue;
+            int64_t *c = AP_NEW_ARRAY(a, int64_t, size), *held = AP_NEW_ARRAY(a, int64_t, size);
+            for (uint32_t j = 0; j < size; j++) {
+                c[j] = rng_below(r, 20) ? rng_below(r, 30) : AP_FORBIDDEN;
+                held[j] = rng_below(r, 3) ? rng_below(r, 40) : 0;
+            }
+            if (rng_below(r, 4))
+                pair[p->npair_demands++] = (ap_pair_demand){p->nedges, v, v + 1, held};
+            edge[p->nedges++] = (ap_problem_edge){u, v, c};
+        }
+}
+
+/* Without elimination there is no ascent: presolve and branch and cut alone must find the same. */
+static void test_wide(void **state)
+{
+    (void)state;
+    rng r = {91};
+    ap_ctx *ctx = ap_ctx_create();
+    uint32_t same = 0, by_ascent = 0, rounds = test_rounds(100);
+    for (uint32_t i = 0; i < rounds; i++, ap_arena_reset(&ctx->scratch)) {
+        ap_problem p;
+        ap_solution free, a, b;
+        ap_solve_options opt, plain;
+        ap_solve_defaults(&opt);
+        chain_with_pairs(&r, &ctx->scratch, &p);
+        p.limit = INT64_MAX;
+        assert_int_equal(ap_solve(ctx, &ctx->scratch, &p, &opt, &free), AP_OK);
+        if (free.result != AP_SOLVED)
+            continue;
+        p.limit = free.peak * (60 + rng_below(&r, 35)) / 100;
+        plain = opt;
+        plain.eliminate = false;
+        assert_int_equal(ap_solve(ctx, &ctx->scratch, &p, &opt, &a), AP_OK);
+        assert_int_equal(ap_solve(ctx, &ctx->scratch, &p, &plain, &b), AP_OK);
+        assert_int_equal(a.result, b.result);
+        if (a.result != AP_SOLVED)
+            continue;
+        assert_int_equal(a.cost, b.cost);
+        assert_int_equal(a.bound, a.cost);
+        by_ascent += strcmp(a.proof, "multipliers") == 0;
+        same++;
+    }
+    print_message("wide: %u of %u solved, %u by multipliers\n", same, rounds, by_ascent);
+    assert_true(same > rounds / 4 && by_ascent >= rounds / 40);
+    ap_ctx_release(ctx);
+}
+
 static void test_twice(void **state)
 {
     (void)state;
@@ -226,7 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_by_hand),  cmocka_unit_test(test_malformed), cmocka_unit_test(test_all_parts),
-        cmocka_unit_test(test_switches), cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_switches), cmocka_unit_test(test_wide),      cmocka_unit_test(test_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
