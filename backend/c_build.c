@@ -21,7 +21,8 @@ typedef struct build {
     ap_ctx *ctx;
     const char *dir, *name;
     const ap_backend_toolchain *tools;
-    const char *log; /* what the compiler says, only shown when it fails */
+    const char *log;       /* what the compiler says, only shown when it fails */
+    const char *cuda_home; /* NULL: no stages on GPUs */
 } build;
 
 static char *text(build *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -74,6 +75,42 @@ static void add_sanitizers(build *b, arguments *a)
     (void)b;
     (void)a;
 #endif
+}
+
+/* The folder of the toolkit that this nvcc belongs to, or NULL. */
+static const char *home_of(ap_ctx *ctx, const char *dir, size_t length, const char *below)
+{
+    ap_text t;
+    ap_text_init(&t, &ctx->scratch);
+    ap_text_add_n(&t, dir, length);
+    ap_text_addf(&t, "%s/nvcc", below);
+    char *real = length ? realpath(ap_text_str(&t), NULL) : NULL;
+    const char *home = NULL;
+    if (real && access(real, X_OK) == 0) {
+        char *slash = strrchr(real, '/');
+        *slash = 0;
+        slash = strrchr(real, '/');
+        home = ap_arena_strndup(&ctx->arena, real, slash ? (size_t)(slash - real) : 0);
+    }
+    free(real);
+    return home;
+}
+
+const char *ap_backend_cuda_home(ap_ctx *ctx)
+{
+    static const char usual[] = "/usr/local/cuda";
+    static const char *const named[] = {"CUDA_HOME", "CUDA_PATH"};
+    const char *home = NULL;
+    for (size_t i = 0; i < 2 && !home; i++) {
+        const char *value = getenv(named[i]);
+        home = value ? home_of(ctx, value, strlen(value), "/bin") : NULL;
+    }
+    for (const char *path = getenv("PATH"); path && *path && !home; path += path[0] == ':') {
+        const size_t n = strcspn(path, ":");
+        home = home_of(ctx, path, n, "");
+        path += n;
+    }
+    return home ? home : home_of(ctx, usual, strlen(usual), "/bin");
 }
 
 static ap_status start(build *b, arguments *a, pid_t *out)
@@ -131,19 +168,46 @@ static ap_status start_compile(build *b, const char *stem, pid_t *out)
     return start(b, &a, out);
 }
 
+static ap_status start_nvcc(build *b, pid_t *out)
+{
+    arguments a = {0};
+    add(b, &a, text(b, "%s/bin/nvcc", b->cuda_home));
+#define X(flag) add(b, &a, text(b, "%s", flag));
+    AP_CUDA_FLAGS(X)
+    if (b->tools->gpu) {
+        add(b, &a, text(b, "-arch=%s", b->tools->gpu));
+    } else {
+        AP_CUDA_CODE(X)
+    }
+#undef X
+    add(b, &a, text(b, "-I%s", b->tools->include_dir));
+    add(b, &a, text(b, "-c"));
+    add(b, &a, text(b, "%s/kernels.cu", b->dir));
+    add(b, &a, text(b, "-o"));
+    add(b, &a, text(b, "%s/kernels_cuda.o", b->dir));
+    return start(b, &a, out);
+}
+
+static bool is_built(const build *b, int file)
+{
+    return file == 0 ? !b->tools->cuda_only : file == 3 ? b->cuda_home != NULL : true;
+}
+
 static ap_status compile_all(build *b)
 {
-    static const char *const stems[] = {"kernels", "program", "main"};
-    enum { N = sizeof stems / sizeof *stems };
-    pid_t pid[N];
-    int started = 0;
+    static const char *const files[] = {"kernels", "program", "main", "kernels.cu"};
+    enum { N = sizeof files / sizeof *files };
+    pid_t pid[N] = {0};
     ap_status status = AP_OK;
-    while (started < N && status == AP_OK) {
-        status = start_compile(b, stems[started], &pid[started]);
-        started += status == AP_OK;
-    }
-    for (int i = 0; i < started; i++) {
-        ap_status s = finish(b, pid[i], text(b, "compiling %s.c", stems[i]));
+    for (int i = 0; i < N && status == AP_OK; i++)
+        if (is_built(b, i)) {
+            status = i == 3 ? start_nvcc(b, &pid[i]) : start_compile(b, files[i], &pid[i]);
+            pid[i] = status == AP_OK ? pid[i] : 0;
+        }
+    for (int i = 0; i < N; i++) {
+        if (pid[i] == 0)
+            continue;
+        ap_status s = finish(b, pid[i], text(b, "compiling %s%s", files[i], i == 3 ? "" : ".c"));
         status = status == AP_OK ? s : status;
     }
     return status;
@@ -160,7 +224,10 @@ static ap_status archive(build *b)
     add(b, &a, text(b, "rcsD")); /* D: no times, same bytes */
     add(b, &a, library);
     add(b, &a, text(b, "%s/program.o", b->dir));
-    add(b, &a, text(b, "%s/kernels.o", b->dir));
+    if (is_built(b, 0))
+        add(b, &a, text(b, "%s/kernels.o", b->dir));
+    if (is_built(b, 3))
+        add(b, &a, text(b, "%s/kernels_cuda.o", b->dir));
     AP_TRY(start(b, &a, &pid));
     return finish(b, pid, "making the library");
 }
@@ -180,6 +247,11 @@ static ap_status link_model(build *b)
     if (b->tools->convolutions) {
         AP_C_CONV_LIBRARIES(X)
     }
+    if (b->cuda_home) {
+        add(b, &a, text(b, "-L%s/lib64", b->cuda_home));
+        add(b, &a, text(b, "-Wl,-rpath,%s/lib64", b->cuda_home));
+        AP_CUDA_LIBRARIES(X)
+    }
     AP_C_LIBRARIES(X)
 #undef X
     add(b, &a, text(b, "-o"));
@@ -190,7 +262,9 @@ static ap_status link_model(build *b)
 
 ap_status ap_backend_c_build(ap_ctx *ctx, const char *dir, const char *name, const ap_backend_toolchain *tools)
 {
-    build b = {ctx, dir, name, tools, NULL};
+    build b = {.ctx = ctx, .dir = dir, .name = name, .tools = tools};
+    if (tools->cuda && !(b.cuda_home = ap_backend_cuda_home(ctx)))
+        return ap_fail(ctx, AP_ERR_ENV, 0, "there is no nvcc in $CUDA_HOME, $CUDA_PATH, $PATH, /usr/local/cuda");
     b.log = text(&b, "%s/build.log", dir);
     unlink(b.log);
     ap_status status = compile_all(&b);
@@ -200,6 +274,7 @@ ap_status ap_backend_c_build(ap_ctx *ctx, const char *dir, const char *name, con
         status = link_model(&b);
     unlink(b.log);
     unlink(text(&b, "%s/kernels.o", dir));
+    unlink(text(&b, "%s/kernels_cuda.o", dir));
     unlink(text(&b, "%s/program.o", dir));
     unlink(text(&b, "%s/main.o", dir));
     return status;

@@ -4,18 +4,18 @@
 
 static const char cmake[] =
     "cmake_minimum_required(VERSION 3.16)\n"
-    "project(@ C)\n"
+    "project(@ &)\n"
     "\n"
     "# The runtime, from an installation of autopar (-DCMAKE_PREFIX_PATH=...).\n"
     "find_package(autopar REQUIRED)\n"
     "\n"
     "set(AUTOPAR_MARCH native CACHE STRING \"processor to compile for\")\n"
-    "add_library(@ STATIC program.c kernels.c)\n"
+    "add_library(@ STATIC program.c!)\n"
     "set_target_properties(@ PROPERTIES C_EXTENSIONS OFF)\n"
-    "target_compile_options(@ PRIVATE -march=${AUTOPAR_MARCH}$)\n"
+    "target_compile_options(@ PRIVATE #-march=${AUTOPAR_MARCH}$~)\n"
     "target_include_directories(@ PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})\n"
     "target_link_libraries(@ PUBLIC autopar::rt%)\n"
-    "\n"
+    "^\n"
     "# Beside the weights, where it looks for them.\n"
     "add_executable(model main.c)\n"
     "target_link_libraries(model PRIVATE @)\n"
@@ -26,20 +26,50 @@ static const char pc[] = "prefix=${pcfiledir}\n"
                          "Name: @\n"
                          "Description: a model compiled by autopar\n"
                          "Version: 1\n"
-                         "Requires: autopar_rt%\n"
+                         "Requires: autopar_rt%*\n"
                          "Cflags: -I${prefix}\n"
                          "Libs: -L${prefix} -l@\n";
 
-/* @ is the name; a $ that no { follows is the list of flags; % goes on to the library for convolutions. */
+/* Only where there are stages on GPUs. */
+static const char cmake_cuda[] =
+    "set_target_properties(@ PROPERTIES CUDA_STANDARD 17 POSITION_INDEPENDENT_CODE ON)\n"
+    "if(NOT DEFINED CACHE{CMAKE_CUDA_ARCHITECTURES})\n"
+    "  set_target_properties(@ PROPERTIES CUDA_ARCHITECTURES \"" AP_CUDA_ARCHITECTURES "\")\n"
+    "endif()\n"
+    "find_package(CUDAToolkit REQUIRED)\n"
+    "target_link_libraries(@ PUBLIC autopar::rt_cuda CUDA::cublasLt cudnn nccl CUDA::cudart stdc++)\n";
+
+static void print_sources(const ap_emit *e, ap_text *t)
+{
+    ap_text_add(t, ap_emit_has_target(e, AP_TARGET_CPU) ? " kernels.c" : "");
+    ap_text_add(t, ap_emit_has_target(e, AP_TARGET_CUDA) ? " kernels.cu" : "");
+}
+
+/* @ is the name; & the languages, ! the kernels, # and ~ stand around options of the C compiler, ^ and * are what GPUs
+ * need; a $ that no { follows is the list of flags; % goes on to the libraries for convolutions and GPUs. */
 static void print_template(const ap_emit *e, ap_text *t, const char *s)
 {
+    const bool cuda = ap_emit_has_target(e, AP_TARGET_CUDA);
     for (; *s; s++) {
         if (*s == '@') {
             ap_text_add(t, e->opt->name);
         } else if (*s == '%') {
-            ap_text_add(t, ap_backend_has_conv(e->program) ? "_conv" : "");
+            ap_text_add(t, ap_backend_has_conv(e->program, e->opt->target) ? "_conv" : "");
+        } else if (*s == '&') {
+            ap_text_add(t, cuda ? "C CUDA" : "C");
+        } else if (*s == '!') {
+            print_sources(e, t);
+        } else if (*s == '#' && s[1] == '-') {
+            ap_text_add(t, cuda ? "\"$<$<COMPILE_LANGUAGE:C>:" : "");
+        } else if (*s == '~') {
+            ap_text_add(t, cuda ? ">\"" : "");
+        } else if (*s == '*') {
+            ap_text_add(t, cuda ? " autopar_rt_cuda" : "");
+        } else if (*s == '^') {
+            if (cuda)
+                print_template(e, t, cmake_cuda);
         } else if (*s == '$' && s[1] != '{') {
-#define X(flag) ap_text_add(t, " " flag);
+#define X(flag) ap_text_add(t, cuda ? ";" flag : " " flag);
             AP_C_FLAGS(X)
 #undef X
         } else {

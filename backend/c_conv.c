@@ -4,10 +4,10 @@
 #include <inttypes.h>
 #include <math.h>
 
-bool ap_backend_has_conv(const ap_program *p)
+bool ap_backend_has_conv(const ap_program *p, const ap_target *target)
 {
     for (uint32_t s = 0; s < p->stages.len; s++)
-        for (uint32_t i = 0; i < p->stages.at[s]->instrs.len; i++) {
+        for (uint32_t i = 0; i < p->stages.at[s]->instrs.len && (!target || target[s] == AP_TARGET_CPU); i++) {
             const ap_instr *in = &p->stages.at[s]->instrs.at[i];
             if (in->kind == AP_INSTR_CALL && p->stages.at[s]->kernels.at[in->kernel].kind == AP_KERNEL_CONV)
                 return true;

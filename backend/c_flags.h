@@ -27,4 +27,29 @@
     X("-ldnnl")                                                                                                        \
     X("-lgomp")
 
+/* kernels.cu, by nvcc: machine code for A100 and H100 kin, PTX that GPUs from Turing on, and newer ones than H100, make
+ * theirs of. Contractions of a product and a sum are nvcc's default, as they are of the C. */
+#define AP_CUDA_FLAGS(X)                                                                                               \
+    X("-std=c++17")                                                                                                    \
+    X("-O3")                                                                                                           \
+    X("-Xcompiler")                                                                                                    \
+    X("-fPIC")
+#define AP_CUDA_CODE(X)                                                                                                \
+    X("-gencode")                                                                                                      \
+    X("arch=compute_75,code=compute_75")                                                                               \
+    X("-gencode")                                                                                                      \
+    X("arch=compute_80,code=sm_80")                                                                                    \
+    X("-gencode")                                                                                                      \
+    X("arch=compute_90,code=[sm_90,compute_90]")
+#define AP_CUDA_ARCHITECTURES "75-virtual;80-real;90" /* the same for CMake */
+
+/* Before AP_C_LIBRARIES, for programs with stages on GPUs. None of them is libcuda, which comes with the driver. */
+#define AP_CUDA_LIBRARIES(X)                                                                                           \
+    X("-l:libautopar_rt_cuda.a")                                                                                       \
+    X("-lcublasLt")                                                                                                    \
+    X("-lcudnn")                                                                                                       \
+    X("-lnccl")                                                                                                        \
+    X("-lcudart")                                                                                                      \
+    X("-lstdc++")
+
 #endif

@@ -99,6 +99,8 @@ static void print_memory(const ap_emit *e, ap_text *t)
                  " of parameters; libraries prepare %" PRId64 " more.\n",
                  p->nranks, p->nranks == 1 ? "" : "s", arena, ap_sat_add(p->live_bytes, arena - p->arena_bytes), kept,
                  p->param_bytes - kept);
+    if (ap_emit_target(e) == AP_TARGET_CUDA)
+        ap_text_add(t, " * On GPUs; products and convolutions share 32 MiB of workspace besides.\n");
 }
 
 ap_status ap_emit_header(ap_emit *e)

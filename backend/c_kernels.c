@@ -168,6 +168,8 @@ static ap_status write_prototypes(const ap_emit *e)
                  e->opt->name);
     for (uint32_t i = 0; i < e->nkernels; i++) {
         const ap_kernel *k = e->kernel[i];
+        if (!ap_emit_kernel_is_for(e, i, AP_TARGET_CPU))
+            continue;
         ap_text_add(&t, "APRT_HIDDEN ");
         if (k->kind == AP_KERNEL_CONV)
             ap_text_addf(&t, "extern const aprt_conv %s_k_%s", e->opt->name, ap_name_str(e->ctx, k->name));
@@ -201,6 +203,8 @@ ap_status ap_emit_kernels(ap_emit *e)
     print_reductions(&t);
     for (uint32_t i = 0; i < e->nkernels; i++) {
         const ap_kernel *k = e->kernel[i];
+        if (!ap_emit_kernel_is_for(e, i, AP_TARGET_CPU))
+            continue;
         print_about(e, &t, k);
         if (k->kind == AP_KERNEL_CONV) {
             if (!ap_emit_conv_knows(k))

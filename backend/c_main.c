@@ -1,5 +1,5 @@
 /* main.c, and the entrance of the back end. */
-#include "backend/emit.h"
+#include "backend/cuda/cuda.h"
 
 #include <ctype.h>
 
@@ -64,6 +64,38 @@ static void find_kernels(ap_emit *e)
     }
 }
 
+static ap_target stage_target(const ap_backend_options *opt, uint32_t stage)
+{
+    return opt->target ? opt->target[stage] : AP_TARGET_CPU;
+}
+
+ap_target ap_emit_target(const ap_emit *e)
+{
+    return stage_target(e->opt, e->stage);
+}
+
+bool ap_emit_has_target(const ap_emit *e, ap_target target)
+{
+    return ap_backend_has_target(e->program, e->opt->target, target);
+}
+
+bool ap_emit_kernel_is_for(const ap_emit *e, uint32_t index, ap_target target)
+{
+    for (uint32_t s = 0; s < e->program->stages.len; s++)
+        for (uint32_t k = 0; k < e->program->stages.at[s]->kernels.len && stage_target(e->opt, s) == target; k++)
+            if (e->kernel_of[s][k] == index)
+                return true;
+    return false;
+}
+
+bool ap_backend_has_target(const ap_program *p, const ap_target *target, ap_target t)
+{
+    for (uint32_t s = 0; s < p->stages.len; s++)
+        if ((target ? target[s] : AP_TARGET_CPU) == t)
+            return true;
+    return false;
+}
+
 ap_status ap_emit_begin(ap_emit *e, ap_ctx *ctx, const ap_program *p, const ap_backend_options *opt)
 {
     *e = (ap_emit){.ctx = ctx, .program = p, .opt = opt};
@@ -80,7 +112,10 @@ ap_status ap_backend_c_emit(ap_ctx *ctx, const ap_program *p, const ap_backend_o
     ap_emit e;
     AP_TRY(ap_emit_begin(&e, ctx, p, opt));
     AP_TRY(ap_emit_header(&e));
-    AP_TRY(ap_emit_kernels(&e));
+    if (ap_emit_has_target(&e, AP_TARGET_CPU))
+        AP_TRY(ap_emit_kernels(&e));
+    if (ap_emit_has_target(&e, AP_TARGET_CUDA))
+        AP_TRY(ap_cuda_emit_kernels(&e));
     AP_TRY(ap_emit_weights(&e));
     AP_TRY(ap_emit_program(&e));
     AP_TRY(ap_emit_main(&e));

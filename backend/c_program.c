@@ -1,4 +1,5 @@
 /* program.c: the tables and functions of every stage, the channels between them, the program, and the API. */
+#include "backend/cuda/cuda.h"
 #include "backend/emit.h"
 
 #include <inttypes.h>
@@ -21,7 +22,9 @@ static int64_t scratch_bytes(const ap_emit *e)
 {
     int64_t most = 0;
     for (uint32_t k = 0; k < e->p->kernels.len; k++)
-        most = ap_max_i64(most, ap_emit_nest_scratch(&e->p->kernels.at[k]));
+        most =
+            ap_max_i64(most, ap_emit_target(e) == AP_TARGET_CUDA ? ap_cuda_scratch_bytes(e, e->kernel_of[e->stage][k])
+                                                                 : ap_emit_nest_scratch(&e->p->kernels.at[k]));
     return most;
 }
 
@@ -52,6 +55,20 @@ static void print_ports_of_stage(const ap_emit *e, ap_text *t, const char *field
                      field);
 }
 
+static void print_target(const ap_emit *e, ap_text *t)
+{
+    uint32_t exchanges = 0;
+    bool library = false;
+    for (uint32_t i = 0; i < e->p->instrs.len; i++)
+        exchanges += e->p->instrs.at[i].kind == AP_INSTR_EXCHANGE;
+    for (uint32_t k = 0; k < e->p->kernels.len; k++)
+        library = library || e->p->kernels.at[k].kind == AP_KERNEL_GEMM || e->p->kernels.at[k].kind == AP_KERNEL_CONV;
+    ap_text_add(t, "        .target = &aprt_target_cuda,\n");
+    if (library)
+        ap_text_add(t, "        .workspace_bytes = APRT_CUDA_WORKSPACE,\n");
+    print_table(e, t, "exchange", "exchanges", exchanges);
+}
+
 static void print_stage(const ap_emit *e, ap_text *t, uint32_t nwritten)
 {
     const ap_local *p = e->p;
@@ -70,11 +87,15 @@ static void print_stage(const ap_emit *e, ap_text *t, uint32_t nwritten)
     print_table(e, t, "group", "groups", p->groups.len);
     print_table(e, t, "instr", "instrs", p->instrs.len);
     ap_text_addf(t, "        .run = %srun,\n        .list = %slist,\n", prefix, prefix);
-    uint32_t slots = ap_emit_conv_slots(e);
-    if (slots) /* one more is what they share */
-        ap_text_addf(t, "        .nslots = %u,\n        .prepare = %sprepare,\n        .release = aprt_conv_release,\n",
-                     slots + 1, prefix);
+    const uint32_t slots = ap_emit_conv_slots(e);
+    const bool cuda = ap_emit_target(e) == AP_TARGET_CUDA;
+    if (ap_emit_prepares(e)) /* one slot more is what convolutions share */
+        ap_text_addf(t,
+                     "        .nslots = %u,\n        .prepare = %sprepare,\n        .release = aprt_%sconv_release,\n",
+                     slots ? slots + 1 : 0, prefix, cuda ? "cuda_" : "");
     print_table(e, t, "written", "written", nwritten);
+    if (cuda)
+        print_target(e, t);
     ap_text_add(t, "    },\n");
 }
 
@@ -144,6 +165,8 @@ ap_status ap_emit_program(ap_emit *e)
     ap_text_init(&stages, &e->ctx->scratch);
     ap_emit_top(e, &t, "the program");
     ap_text_addf(&t, "#include \"%s.h\"\n#include \"kernels.h\"\n", e->opt->name);
+    if (ap_emit_has_target(e, AP_TARGET_CPU) && ap_emit_has_target(e, AP_TARGET_CUDA))
+        ap_text_addf(&t, "#include \"%s\"\n", ap_cuda_kernels_header(e));
     print_all_ports(e, &t);
     ap_emit_macros(&t);
     if (e->program->stages.len > 1 || e->program->microbatches > 1)

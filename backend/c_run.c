@@ -79,9 +79,10 @@ static void print_conv_call(const ap_emit *e, ap_text *t, const ap_instr *in, ui
 {
     const ap_kernel *k = &e->p->kernels.at[in->kernel];
     const char *type = ap_dtype_c(k->conv.dtype);
+    const bool cuda = ap_emit_target(e) == AP_TARGET_CUDA;
     ap_text_add(t, "    ");
     print_when(e, t, in);
-    ap_text_addf(t, "if ((status = aprt_conv_run(d, %u", slot);
+    ap_text_addf(t, cuda ? "aprt_cuda_conv(d, %u" : "if ((status = aprt_conv_run(d, %u", slot);
     for (uint32_t i = 0; i < 3; i++) {
         ap_text_add(t, ", ");
         if (i == 1 && is_prepared(e, &in->ref[i]))
@@ -94,7 +95,7 @@ static void print_conv_call(const ap_emit *e, ap_text *t, const ap_instr *in, ui
         ap_text_add(t, i > 3 ? ", " : "");
         print_ref(e, t, &in->ref[i], type);
     }
-    ap_text_addf(t, "%s)) != APRT_OK)\n        return status;\n", in->nrefs > 3 ? "}" : "");
+    ap_text_addf(t, cuda ? "%s);\n" : "%s)) != APRT_OK)\n        return status;\n", in->nrefs > 3 ? "}" : "");
 }
 
 /* n, g, m, c of the rank. */
@@ -112,13 +113,32 @@ static void print_conv_turns(const ap_emit *e, ap_text *t, const ap_instr *in)
     }
 }
 
-static bool conv_uses_axis(const ap_emit *e, int a)
+/* Of products the algorithm is chosen when the program is opened, on GPUs. Where turns depend on the microbatch it is
+ * when they are first met. */
+static bool is_chosen(const ap_emit *e, const ap_instr *in)
+{
+    bool is = ap_emit_target(e) == AP_TARGET_CUDA && in->kind == AP_INSTR_CALL &&
+              e->p->kernels.at[in->kernel].kind == AP_KERNEL_GEMM;
+    for (uint32_t k = 0; is && k < in->nints; k++)
+        is = !e->p->ntime || in->ints[k].value.step[0] == 0;
+    return is;
+}
+
+bool ap_emit_prepares(const ap_emit *e)
+{
+    bool any = ap_emit_conv_slots(e) > 0;
+    for (uint32_t i = 0; i < e->p->instrs.len; i++)
+        any = any || is_chosen(e, &e->p->instrs.at[i]);
+    return any;
+}
+
+static bool prepare_uses_axis(const ap_emit *e, int a)
 {
     for (uint32_t i = 0; i < e->p->instrs.len; i++) {
         const ap_instr *in = &e->p->instrs.at[i];
         bool conv = in->kind == AP_INSTR_CALL && e->p->kernels.at[in->kernel].kind == AP_KERNEL_CONV;
         bool used = conv && in->ref[1].space == AP_SPACE_PARAM && in->ref[1].offset.step[a] != 0;
-        for (uint32_t k = 0; conv && k < in->nints; k++)
+        for (uint32_t k = 0; (conv || is_chosen(e, in)) && k < in->nints; k++)
             used = used || in->ints[k].value.step[a] != 0;
         if (used)
             return true;
@@ -150,15 +170,16 @@ static void print_fetch(const ap_emit *e, ap_text *t, uint32_t param)
 static void print_call(const ap_emit *e, ap_text *t, const ap_instr *in)
 {
     const ap_kernel *k = &e->p->kernels.at[in->kernel];
-    bool checks = ap_emit_nest_checks(k);
-    const char *comma = "";
+    const bool cuda = ap_emit_target(e) == AP_TARGET_CUDA; /* which finds scratch and reports by its device */
+    bool checks = !cuda && ap_emit_nest_checks(k);
+    const char *comma = cuda ? ", " : "";
     if (k->kind == AP_KERNEL_CONV) {
         print_conv_call(e, t, in, conv_slot(e, in));
         return;
     }
     ap_text_add(t, "    ");
     print_when(e, t, in);
-    ap_text_addf(t, "%s%s_k_%s(", checks ? "if (" : "", e->opt->name, ap_name_str(e->ctx, k->name));
+    ap_text_addf(t, "%s%s_k_%s(%s", checks ? "if (" : "", e->opt->name, ap_name_str(e->ctx, k->name), cuda ? "d" : "");
     for (uint32_t i = 0; i < in->nrefs; i++) {
         ap_text_add(t, comma);
         print_ref(e, t, &in->ref[i], ap_dtype_c(k->operand[i].dtype));
@@ -169,7 +190,7 @@ static void print_call(const ap_emit *e, ap_text *t, const ap_instr *in)
         print_int(e, t, &in->ints[i]);
         comma = ", ";
     }
-    if (ap_emit_nest_scratch(k)) {
+    if (!cuda && ap_emit_nest_scratch(k)) {
         ap_text_addf(t, "%sd->scratch", comma);
         comma = ", ";
     }
@@ -194,7 +215,7 @@ static void print_instr(const ap_emit *e, ap_text *t, uint32_t i, uint32_t excha
         }
         ap_text_add(t, " */\n");
     }
-    ap_text_addf(t, "    aprt_at(d, %u);\n", i);
+    ap_text_addf(t, "    aprt_%sat(d, %u);\n", ap_emit_target(e) == AP_TARGET_CUDA ? "cuda_" : "", i);
     if (in->kind == AP_INSTR_CALL) {
         print_call(e, t, in);
         return;
@@ -262,7 +283,7 @@ void ap_emit_run(const ap_emit *e, ap_text *t)
     print_about_run(e, t);
     ap_text_addf(t, "static int %srun(aprt_device *d)\n{\n", ap_emit_prefix(e));
     print_axes_used(e, t, axis_is_used);
-    bool fails = ap_emit_conv_slots(e) > 0;
+    bool fails = ap_emit_target(e) == AP_TARGET_CPU && ap_emit_conv_slots(e) > 0;
     for (uint32_t i = 0; i < p->instrs.len; i++)
         fails = fails || p->instrs.at[i].kind == AP_INSTR_EXCHANGE;
     ap_text_add(t, fails ? "    int status;\n" : "");
@@ -275,40 +296,81 @@ void ap_emit_run(const ap_emit *e, ap_text *t)
     ap_text_add(t, "\n    return APRT_OK;\n}\n");
 }
 
-/* What is done once, when parameters are loaded: convolutions get their slots. */
+static void print_prepare_conv(const ap_emit *e, ap_text *t, const ap_instr *in)
+{
+    const ap_kernel *k = &e->p->kernels.at[in->kernel];
+    const bool prepared = is_prepared(e, &in->ref[1]), cuda = ap_emit_target(e) == AP_TARGET_CUDA;
+    if (prepared)
+        print_fetch(e, t, in->ref[1].index);
+    ap_text_addf(t, "    if ((status = aprt_%sconv_prepare(d, %u, &%s_k_%s, (const int64_t[]){", cuda ? "cuda_" : "",
+                 conv_slot(e, in), e->opt->name, ap_name_str(e->ctx, k->name));
+    print_conv_turns(e, t, in);
+    ap_text_add(t, "}, ");
+    if (prepared)
+        ap_text_add(t, "w");
+    else if (in->ref[1].space == AP_SPACE_PARAM && !cuda)
+        print_ref(e, t, &in->ref[1], ap_dtype_c(k->conv.dtype));
+    else
+        ap_text_add(t, "NULL");
+    ap_text_addf(t, ", %" PRId64 ")) != APRT_OK)\n        return status;\n",
+                 prepared ? e->p->params.at[in->ref[1].index].bytes : 0);
+}
+
+static void print_turns_of(const ap_emit *e, ap_text *t, const ap_instr *in, int64_t extent, uint32_t turns)
+{
+    if (turns)
+        print_int(e, t, &in->ints[turns - 1]);
+    else
+        ap_text_addf(t, "%" PRId64, extent);
+}
+
+static void print_prepare_product(const ap_emit *e, ap_text *t, const ap_instr *in)
+{
+    const ap_kernel *k = &e->p->kernels.at[in->kernel];
+    const ap_gemm *g = &k->gemm;
+    ap_text_addf(t, "    if ((status = aprt_cuda_gemm_prepare(d, &%s_p_%s, ", e->opt->name,
+                 ap_name_str(e->ctx, k->name));
+    if (in->nints) {
+        ap_text_add(t, "(const int64_t[]){");
+        for (int l = 0; l < g->nloops; l++) {
+            print_turns_of(e, t, in, g->extent[l], g->turns[l]);
+            ap_text_add(t, ", ");
+        }
+        print_turns_of(e, t, in, g->m, g->turns_m);
+        ap_text_add(t, ", ");
+        print_turns_of(e, t, in, g->n, g->turns_n);
+        ap_text_add(t, ", ");
+        print_turns_of(e, t, in, g->k, g->turns_k);
+        ap_text_add(t, "}");
+    } else {
+        ap_text_add(t, "NULL");
+    }
+    ap_text_add(t, ")) != APRT_OK)\n        return status;\n");
+}
+
+/* What is done once, when parameters are loaded: convolutions get their slots, products their algorithm. */
 void ap_emit_prepare(const ap_emit *e, ap_text *t)
 {
-    if (!ap_emit_conv_slots(e))
+    if (!ap_emit_prepares(e))
         return;
     ap_text_addf(t,
                  "\n/* What every device does when its parameters are loaded. */\n"
                  "static int %sprepare(aprt_device *d)\n{\n",
                  ap_emit_prefix(e));
-    print_axes_used(e, t, conv_uses_axis);
+    print_axes_used(e, t, prepare_uses_axis);
     ap_text_add(t, "    int status;\n");
     if (ap_local_kept_bytes(e->p) < e->p->param_bytes)
         ap_text_add(t, "    const void *w;\n");
     for (uint32_t i = 0; i < e->p->instrs.len; i++) {
         const ap_instr *in = &e->p->instrs.at[i];
-        if (in->kind != AP_INSTR_CALL || e->p->kernels.at[in->kernel].kind != AP_KERNEL_CONV)
+        const bool conv = in->kind == AP_INSTR_CALL && e->p->kernels.at[in->kernel].kind == AP_KERNEL_CONV;
+        if (!conv && !is_chosen(e, in))
             continue;
-        const ap_kernel *k = &e->p->kernels.at[in->kernel];
-        bool prepared = is_prepared(e, &in->ref[1]);
         ap_text_addf(t, "    d->at = %u;\n", i);
-        if (prepared)
-            print_fetch(e, t, in->ref[1].index);
-        ap_text_addf(t, "    if ((status = aprt_conv_prepare(d, %u, &%s_k_%s, (const int64_t[]){", conv_slot(e, in),
-                     e->opt->name, ap_name_str(e->ctx, k->name));
-        print_conv_turns(e, t, in);
-        ap_text_add(t, "}, ");
-        if (prepared)
-            ap_text_add(t, "w");
-        else if (in->ref[1].space == AP_SPACE_PARAM)
-            print_ref(e, t, &in->ref[1], ap_dtype_c(k->conv.dtype));
+        if (conv)
+            print_prepare_conv(e, t, in);
         else
-            ap_text_add(t, "NULL");
-        ap_text_addf(t, ", %" PRId64, prepared ? e->p->params.at[in->ref[1].index].bytes : 0);
-        ap_text_add(t, ")) != APRT_OK)\n        return status;\n");
+            print_prepare_product(e, t, in);
     }
     ap_text_add(t, "    return APRT_OK;\n}\n");
 }

@@ -20,6 +20,12 @@ typedef struct ap_emit {
     uint32_t stage;
 } ap_emit;
 
+/* Of the stage that is being written. */
+ap_target ap_emit_target(const ap_emit *e);
+/* Is the kernel one of stages for this target? */
+bool ap_emit_kernel_is_for(const ap_emit *e, uint32_t index, ap_target target);
+bool ap_emit_has_target(const ap_emit *e, ap_target target);
+
 /* A program to be printed, in whatever language: its kernels, and what lies apart in memory. */
 ap_status ap_emit_begin(ap_emit *e, ap_ctx *ctx, const ap_program *p, const ap_backend_options *opt);
 /* Turns to a stage: sets p and stage. */
@@ -95,6 +101,7 @@ void ap_emit_macros(ap_text *t);
 void ap_emit_run(const ap_emit *e, ap_text *t);
 void ap_emit_prepare(const ap_emit *e, ap_text *t);
 uint32_t ap_emit_conv_slots(const ap_emit *e);
+bool ap_emit_prepares(const ap_emit *e); /* has something to do when it is opened */
 /* The instruction list of a stage as a function; channels and their pieces, if any. */
 void ap_emit_list_function(const ap_emit *e, ap_text *t);
 void ap_emit_channels(const ap_emit *e, ap_text *t);

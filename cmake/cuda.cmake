@@ -55,3 +55,4 @@ target_include_directories(autopar_rt_cuda PRIVATE ${PROJECT_SOURCE_DIR} ${PROJE
 target_include_directories(autopar_rt_cuda SYSTEM PRIVATE ${cuda_includes})
 target_link_libraries(autopar_rt_cuda PUBLIC autopar_rt)
 configure_file(runtime/cuda/autopar_rt_cuda.h ${CMAKE_BINARY_DIR}/include/autopar_rt_cuda.h COPYONLY)
+configure_file(runtime/cuda/autopar_rt_device.h ${CMAKE_BINARY_DIR}/include/autopar_rt_device.h COPYONLY)

@@ -83,7 +83,10 @@ install(FILES ${CMAKE_BINARY_DIR}/completion/autopar
 add_custom_target(documents ALL DEPENDS ${made})
 if(AP_HAS_CUDA)
   install(TARGETS autopar_rt_cuda EXPORT autopar)
-  install(FILES runtime/cuda/autopar_rt_cuda.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(FILES runtime/cuda/autopar_rt_cuda.h runtime/cuda/autopar_rt_device.h
+          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  configure_file(cmake/autopar_rt_cuda.pc.in ${CMAKE_BINARY_DIR}/autopar_rt_cuda.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/autopar_rt_cuda.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endif()
 if(OMPI_FOUND)
   install(TARGETS autopar_rt_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

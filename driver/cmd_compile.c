@@ -6,6 +6,7 @@
 #include "driver/plan_file.h"
 #include "driver/process.h"
 #include "driver/supervise.h"
+#include "driver/targets.h"
 #include "ir/base/file.h"
 
 #include <ctype.h>
@@ -39,7 +40,7 @@ static ap_status weights_form(ap_ctx *ctx, const ap_options *opt, ap_weights_for
 ap_status ap_compile_options(ap_ctx *ctx, const ap_options *opt)
 {
     const char *name;
-    AP_TRY(only(ctx, "target", opt->target, "cpu"));
+    AP_TRY(ap_target_check(ctx, opt));
     AP_TRY(only(ctx, "codegen", opt->codegen, "c"));
     ap_weights_form form;
     AP_TRY(weights_form(ctx, opt, &form));
@@ -68,7 +69,7 @@ static ap_status write_plan(ap_ctx *ctx, ap_job *job, const char *dir)
 static void note_cluster(const ap_job *job)
 {
     const ap_cluster *c = &job->request.plan.cluster;
-    if (strcmp(c->name, "local") != 0)
+    if (strcmp(c->name, "local") != 0 && !job->target) /* GPUs are what they were planned for */
         fprintf(stderr,
                 "autopar: note: planned for %s; the program runs its %lld device(s) as threads of this machine, and "
                 "predicted times are those of %s\n",
@@ -88,18 +89,25 @@ ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir)
     AP_TRY(ap_job_lower(job, name, &program));
     const char *header = ap_name_str(
         ctx, ap_name_format(ctx, "Made by autopar %s from %s.", AP_VERSION, slash ? slash + 1 : job->opt->subject));
-    ap_backend_options options = {.dir = dir, .name = name, .header = header};
+    ap_backend_options options = {.dir = dir, .name = name, .header = header, .target = job->target};
     AP_TRY(weights_form(ctx, job->opt, &options.weights));
     AP_TRY(ap_backend_c_emit(ctx, program, &options));
     if (!job->opt->quiet)
         note_cluster(job);
     if (job->opt->emit_only)
         return AP_OK;
-    return ap_backend_c_build(ctx, dir, name,
-                              &(ap_backend_toolchain){.include_dir = include,
-                                                      .lib_dir = lib,
-                                                      .march = job->opt->march,
-                                                      .convolutions = ap_backend_has_conv(program)});
+    const char *march = job->opt->march;
+    const bool cuda = job->target && ap_backend_has_target(program, job->target, AP_TARGET_CUDA);
+    const bool gpu = cuda && march && strncmp(march, "sm_", 3) == 0;
+    return ap_backend_c_build(
+        ctx, dir, name,
+        &(ap_backend_toolchain){.include_dir = include,
+                                .lib_dir = lib,
+                                .march = gpu ? NULL : march,
+                                .gpu = gpu ? march : NULL,
+                                .convolutions = ap_backend_has_conv(program, job->target),
+                                .cuda = cuda,
+                                .cuda_only = cuda && !ap_backend_has_target(program, job->target, AP_TARGET_CPU)});
 }
 
 static void print_result(const ap_job *job, const char *dir)

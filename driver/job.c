@@ -2,6 +2,7 @@
 #include "driver/job.h"
 
 #include "driver/plan_file.h"
+#include "driver/targets.h"
 #include "frontend/tensor.h"
 #include "ir/base/file.h"
 #include "ir/base/text.h"
@@ -383,7 +384,10 @@ ap_status ap_job_lower(ap_job *job, const char *name, ap_program **out)
     AP_TRY(ap_pipe_explicit(job->ctx, job->p, c));
     if (job->checking)
         AP_TRY(ap_check_pipeline(&job->check, job->ctx, "explicit", job->p));
-    AP_TRY(ap_lower_program(job->ctx, job->p, c, name, out));
+    AP_TRY(ap_targets_find(job, &job->target));
+    const ap_lower_options *lowering = ap_targets_lowering(job->ctx, job->target, job->p->stages.len);
+    AP_TRY(ap_lower_program_for(job->ctx, job->p, c, name, lowering, out));
+    ap_targets_rename(*out, job->target);
     ap_program_price(*out, c);
     AP_TRY(note_times(job->ctx, *out, c));
     ap_program_close_ranks(*out);

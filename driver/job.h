@@ -2,6 +2,7 @@
 #ifndef AP_DRIVER_JOB_H
 #define AP_DRIVER_JOB_H
 
+#include "backend/backend.h"
 #include "driver/planning.h"
 #include "ir/pipeline.h"
 #include "passes/check.h"
@@ -16,9 +17,10 @@ typedef struct ap_job {
     ap_opened opened; /* composites that stages had to cut */
     ap_import_info info;
     ap_plan_request request;
-    ap_pipe_result result; /* after ap_job_plan */
-    char digest[33];       /* of the model file */
-    bool checking;         /* --check-passes */
+    ap_pipe_result result;   /* after ap_job_plan */
+    char digest[33];         /* of the model file */
+    const ap_target *target; /* after ap_job_lower: of each stage; NULL: processors */
+    bool checking;           /* --check-passes */
     ap_check check;
 } ap_job;
 

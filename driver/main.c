@@ -15,9 +15,17 @@
 #define AP_MPI_TEXT ""
 #endif
 
+#ifdef AP_HAS_CUDA
+#define AP_CUDA_TEXT ", cuda"
+#define AP_NCCL_TEXT ", nccl"
+#else
+#define AP_CUDA_TEXT ""
+#define AP_NCCL_TEXT ""
+#endif
+
 static void print_version(void)
 {
-    printf("autopar %s\ntargets: cpu; code generators: c; communicators: local" AP_MPI_TEXT
+    printf("autopar %s\ntargets: cpu" AP_CUDA_TEXT "; code generators: c; communicators: local" AP_MPI_TEXT AP_NCCL_TEXT
            "\nlibraries: protobuf-c, GLPK, "
            "cJSON, xxHash, libyaml, zlib\n",
            AP_VERSION);

@@ -180,6 +180,8 @@ static cJSON *cluster_json(const ap_cluster *c)
     add_int(o, "island", c->island);
     if (c->transfers_wait)
         cJSON_AddTrueToObject(o, "transfers_wait");
+    if (c->cpu)
+        cJSON_AddTrueToObject(o, "cpu");
     add_exact(o, "contract_efficiency", c->contract_efficiency);
     if (c->conv_efficiency > 0)
         add_exact(o, "conv_efficiency", c->conv_efficiency);
@@ -281,6 +283,7 @@ static ap_status read_counts(ap_ctx *ctx, const char *path, const cJSON *o, ap_c
     c->devices_per_host = (int32_t)devices;
     c->island = (int32_t)island;
     c->transfers_wait = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "transfers_wait"));
+    c->cpu = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "cpu"));
     return AP_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "driver/planning.h"
 
 #include "backend/backend.h"
+#include "driver/targets.h"
 #include "ir/list.h"
 
 #include <ctype.h>
@@ -185,6 +186,8 @@ static ap_status read_cluster(ap_ctx *ctx, const ap_options *opt, ap_cluster *ou
         AP_TRY(ap_option_int(ctx, "devices", opt->devices, 1, 1024, &devices));
     if (opt->cluster)
         AP_TRY(ap_cluster_find(ctx, opt->cluster, out));
+    else if (ap_target_is_cuda(opt))
+        AP_TRY(ap_target_cluster(ctx, devices, out));
     else
         ap_cluster_local((int32_t)devices, out);
     return ap_plan_request_check(ctx, opt, out);

@@ -42,7 +42,7 @@ static ap_status build(ap_ctx *ctx, const ap_profile_options *opt, ap_program *p
         ctx, p, &(ap_backend_options){.dir = opt->dir, .name = "cases", .header = "Kernels that autopar measures."}));
     return ap_backend_c_build(
         ctx, opt->dir, "cases",
-        &(ap_backend_toolchain){.include_dir = include, .lib_dir = lib, .convolutions = ap_backend_has_conv(p)});
+        &(ap_backend_toolchain){.include_dir = include, .lib_dir = lib, .convolutions = ap_backend_has_conv(p, NULL)});
 }
 
 /* ---- work ---- */

@@ -101,6 +101,7 @@ void ap_cluster_local(int32_t devices, ap_cluster *out)
                         .memory_bytes = LOCAL_MEMORY / (devices > 0 ? devices : 1),
                         .launch_ps = MICROSECOND / 10,
                         .transfers_wait = true,
+                        .cpu = true,
                         .inside = {3 * MICROSECOND, 5 * GIGA, 0},
                         .across = {3 * MICROSECOND, 5 * GIGA, 0},
                         .between = {3 * MICROSECOND, 5 * GIGA, 0}};

@@ -65,6 +65,7 @@ typedef struct ap_cluster {
     /* What a stage of a pipeline receives is copied by its own devices, which compute nothing meanwhile (CPUs);
      * otherwise transfers go on beside computing. */
     bool transfers_wait;
+    bool cpu; /* devices are processors of the host: `compile --target cuda` gives their stages C */
     ap_level inside, across, between;
     int32_t ngroups; /* 0: uniform */
     const struct ap_cluster *group;

@@ -343,6 +343,17 @@ static ap_status read_transfers(section *s, bool *out)
     return wrong(s->r, find(s, "transfers"), joined(s->r, s->path, "transfers"), "is neither overlap nor wait");
 }
 
+/* What the devices are: processors of the host, or GPUs. */
+static ap_status read_kind(section *s, bool *out_cpu)
+{
+    const char *text;
+    AP_TRY(get_text(s, "kind", &text));
+    *out_cpu = strcmp(text, "cpu") == 0;
+    if (*out_cpu || strcmp(text, "gpu") == 0)
+        return AP_OK;
+    return wrong(s->r, find(s, "kind"), joined(s->r, s->path, "kind"), "is neither cpu nor gpu");
+}
+
 static ap_status read_device(reader *r, yaml_node_t *n, const char *path, ap_cluster *out)
 {
     section s;
@@ -360,6 +371,9 @@ static ap_status read_device(reader *r, yaml_node_t *n, const char *path, ap_clu
     AP_TRY(get_quantity(&s, "launch", times, "4 us", 0, &out->launch_ps));
     if (find(&s, "transfers"))
         AP_TRY(read_transfers(&s, &out->transfers_wait));
+    out->cpu = out->transfers_wait; /* as processors do */
+    if (find(&s, "kind"))
+        AP_TRY(read_kind(&s, &out->cpu));
     AP_TRY(need(&s, "memory", &memory));
     AP_TRY(read_memory(r, memory, joined(r, path, "memory"), out));
     return close_section(&s);

@@ -123,6 +123,7 @@ static void slower_device(ap_cluster *a, const ap_cluster *b)
     a->memory_bytes = ap_min_i64(a->memory_bytes, b->memory_bytes);
     a->launch_ps = ap_max_i64(a->launch_ps, b->launch_ps);
     a->transfers_wait = a->transfers_wait || b->transfers_wait;
+    a->cpu = a->cpu || b->cpu;
     slower(&a->inside, &b->inside);
     slower(&a->across, &b->across);
     slower(&a->between, &b->between);

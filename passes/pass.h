@@ -35,10 +35,11 @@ static inline ap_lower_options ap_lower_cpu(void)
 {
     return (ap_lower_options){.panels = true, .prepared = true, .products = 1u << AP_F32 | 1u << AP_F64};
 }
-/* cuBLASLt and cuDNN read weights as they are; 16-bit floats are multiplied with sums in f32. */
+/* cuBLASLt reads weights as they are, cuDNN wants an order of its own; 16-bit floats are multiplied with sums in f32.
+ */
 static inline ap_lower_options ap_lower_cuda(void)
 {
-    return (ap_lower_options){.products = 1u << AP_F32 | 1u << AP_F64 | 1u << AP_F16 | 1u << AP_BF16};
+    return (ap_lower_options){.prepared = true, .products = 1u << AP_F32 | 1u << AP_F64 | 1u << AP_F16 | 1u << AP_BF16};
 }
 
 /* explicit -> local. */

@@ -131,18 +131,26 @@ static void print_about(const ap_emit *e, ap_text *t, uint32_t index)
 
 /* ---- files ---- */
 
+const char *ap_cuda_kernels_header(const ap_emit *e)
+{
+    return ap_emit_has_target(e, AP_TARGET_CPU) ? "kernels_cuda.h" : "kernels.h";
+}
+
 static ap_status write_prototypes(const ap_emit *e)
 {
     ap_text t;
     ap_text_init(&t, &e->ctx->scratch);
     ap_emit_top(e, &t, "the kernels, private to this model");
-    ap_text_addf(&t,
-                 "#ifndef %s_KERNELS_H\n#define %s_KERNELS_H\n\n#include <autopar_rt_cuda.h>\n\n#ifdef __cplusplus\n"
-                 "extern \"C\" {\n#endif\n\n",
-                 e->opt->name, e->opt->name);
+    ap_text_addf(
+        &t,
+        "#ifndef %s_KERNELS_CUDA_H\n#define %s_KERNELS_CUDA_H\n\n#include <autopar_rt_cuda.h>\n\n#ifdef __cplusplus\n"
+        "extern \"C\" {\n#endif\n\n",
+        e->opt->name, e->opt->name);
     for (uint32_t i = 0; i < e->nkernels; i++) {
         const ap_kernel *k = e->kernel[i];
         const char *name = ap_name_str(e->ctx, k->name);
+        if (!ap_emit_kernel_is_for(e, i, AP_TARGET_CUDA))
+            continue;
         ap_text_add(&t, "APRT_HIDDEN ");
         if (k->kind == AP_KERNEL_CONV) {
             ap_text_addf(&t, "extern const aprt_conv %s_k_%s;\n", e->opt->name, name);
@@ -154,7 +162,7 @@ static ap_status write_prototypes(const ap_emit *e)
             ap_text_addf(&t, "APRT_HIDDEN extern const aprt_cuda_product %s_p_%s;\n", e->opt->name, name);
     }
     ap_text_add(&t, "\n#ifdef __cplusplus\n}\n#endif\n\n#endif\n");
-    return ap_emit_file(e, "kernels.h", &t);
+    return ap_emit_file(e, ap_cuda_kernels_header(e), &t);
 }
 
 static void print_unused(const ap_emit *e, ap_text *t, uint32_t index, const char *body)
@@ -205,9 +213,11 @@ ap_status ap_cuda_emit_kernels(ap_emit *e)
     ap_text_init(&t, &e->ctx->scratch);
     AP_TRY(write_prototypes(e));
     ap_emit_top(e, &t, "the kernels");
-    ap_text_add(&t, "#include <autopar_rt_device.h>\n\n#include \"kernels.h\"\n");
+    ap_text_addf(&t, "#include <autopar_rt_device.h>\n\n#include \"%s\"\n", ap_cuda_kernels_header(e));
     for (uint32_t i = 0; i < e->nkernels; i++) {
         const ap_kernel *k = e->kernel[i];
+        if (!ap_emit_kernel_is_for(e, i, AP_TARGET_CUDA))
+            continue;
         print_about(e, &t, i);
         if (k->kind != AP_KERNEL_CONV) {
             print_kernel(e, &t, i);
