@@ -389,12 +389,54 @@ static void transfers(void **unused)
     assert_true(local.transfers_wait);
 }
 
+/* What devices are, said or taken from how they move; groups of both are kept apart. */
+static void kinds(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *text;
+        int cpu; /* -1: wrong */
+    } cases[] = {
+        {HEAD PEAK REST HBM LINKS, 0},
+        {HEAD PEAK "      transfers: wait\n" REST HBM LINKS, 1},
+        {HEAD PEAK "      kind: cpu\n" REST HBM LINKS, 1},
+        {HEAD PEAK "      kind: gpu\n      transfers: wait\n" REST HBM LINKS, 0},
+        {HEAD PEAK "      kind: tpu\n" REST HBM LINKS, -1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ap_ctx *ctx = ap_ctx_create();
+        ap_cluster c;
+        ap_status s = ap_cluster_from_text(ctx, "lab.yaml", cases[i].text, strlen(cases[i].text), &c);
+        assert_int_equal(s, cases[i].cpu >= 0 ? AP_OK : AP_ERR_USAGE);
+        if (cases[i].cpu >= 0)
+            assert_int_equal(c.cpu, cases[i].cpu);
+        else
+            assert_non_null(strstr(ctx->diags.at[0].text, "is neither cpu nor gpu"));
+        ap_ctx_release(ctx);
+    }
+    ap_ctx *ctx = ap_ctx_create();
+    ap_cluster both[2], joined;
+    ap_cluster_local(2, &both[0]);
+    assert_int_equal(ap_cluster_from_preset(ctx, "dgx-h100:1x4", &both[1]), AP_OK);
+    ap_cluster_join(ctx, "both", both, 2, &joined);
+    for (int32_t r = 0; r < 6; r++)
+        assert_int_equal(ap_cluster_at(&joined, r)->cpu, r < 2);
+    ap_ctx_release(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_file),  cmocka_unit_test(transfers),     cmocka_unit_test(unlike_hosts),
-        cmocka_unit_test(places),      cmocka_unit_test(parts),         cmocka_unit_test(part_of_mixed_file),
-        cmocka_unit_test(wrong_files), cmocka_unit_test(damaged_files), cmocka_unit_test(deep_nesting),
+        cmocka_unit_test(kinds),
+        cmocka_unit_test(whole_file),
+        cmocka_unit_test(transfers),
+        cmocka_unit_test(unlike_hosts),
+        cmocka_unit_test(places),
+        cmocka_unit_test(parts),
+        cmocka_unit_test(part_of_mixed_file),
+        cmocka_unit_test(wrong_files),
+        cmocka_unit_test(damaged_files),
+        cmocka_unit_test(deep_nesting),
         cmocka_unit_test(presets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
