@@ -267,7 +267,7 @@ ap_status ap_backend_c_build(ap_ctx *ctx, const char *dir, const char *name, con
         return ap_fail(ctx, AP_ERR_ENV, 0, "there is no nvcc in $CUDA_HOME, $CUDA_PATH, $PATH, /usr/local/cuda");
     b.log = text(&b, "%s/build.log", dir);
     unlink(b.log);
-    ap_status status = compile_all(&b);
+    ap_status status = tools->objects ? AP_OK : compile_all(&b);
     if (status == AP_OK)
         status = archive(&b);
     if (status == AP_OK)

@@ -80,10 +80,16 @@ static void print_template(const ap_emit *e, ap_text *t, const char *s)
 
 ap_status ap_emit_build_files(const ap_emit *e)
 {
-    ap_text t, file;
+    ap_text t;
     ap_text_init(&t, &e->ctx->scratch);
     print_template(e, &t, cmake);
     AP_TRY(ap_emit_file(e, "CMakeLists.txt", &t));
+    return ap_emit_pc(e);
+}
+
+ap_status ap_emit_pc(const ap_emit *e)
+{
+    ap_text t, file;
     ap_text_init(&t, &e->ctx->scratch);
     print_template(e, &t, pc);
     ap_text_init(&file, &e->ctx->scratch);

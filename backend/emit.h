@@ -117,9 +117,16 @@ ap_status ap_emit_header(ap_emit *e);
 ap_status ap_emit_program(ap_emit *e);
 ap_status ap_emit_main(const ap_emit *e);
 ap_status ap_emit_build_files(const ap_emit *e);
-/* Sets e->first_param and e->weight. */
-void ap_emit_name_weights(ap_emit *e);
-/* Does that too and writes weights.safetensors, and the other files of the form wanted. */
+ap_status ap_emit_pc(const ap_emit *e); /* NAME.pc alone, which belongs to them */
+/* Sets e->first_param and e->weight; the tensors of all parameters, each once. Those that lie in the model's files stay
+ * there, mapped as long as the context. */
+typedef struct ap_emit_tensor {
+    const char *name, *bytes;
+    int64_t size;
+    bool mapped; /* of a file */
+} ap_emit_tensor;
+ap_status ap_emit_hold_weights(ap_emit *e, ap_arena *arena, uint32_t *out_count, ap_emit_tensor **out);
+/* Sets e->first_param and e->weight and writes weights.safetensors, and the other files of the form wanted. */
 ap_status ap_emit_weights(ap_emit *e);
 
 #endif

@@ -300,9 +300,36 @@ static uint32_t *number_tensors(ap_emit *e)
     return same;
 }
 
-void ap_emit_name_weights(ap_emit *e)
+/* A tensor whole in memory: where it lies, or a copy of repeated numbers in `arena`. */
+static ap_status hold_tensor(const ap_emit *e, ap_arena *arena, uint32_t i, ap_emit_tensor *out)
 {
-    number_tensors(e);
+    const ap_local_param *q = param_at(e, i, NULL);
+    int64_t size = ap_dtype_bytes(q->port.dtype), bytes = size;
+    for (int d = 0; d < q->port.rank; d++)
+        bytes = ap_sat_mul(bytes, q->port.dim[d]);
+    *out = (ap_emit_tensor){.name = ap_arena_strdup(arena, e->weight[i]), .size = bytes};
+    if (bytes == 0)
+        return AP_OK;
+    AP_TRY(tensor_bytes(e, i, &out->bytes));
+    out->mapped = q->data.kind == AP_DATA_FILE;
+    if (q->data.kind != AP_DATA_SPLAT)
+        return AP_OK;
+    char *copy = ap_arena_alloc(arena, (size_t)bytes);
+    for (int64_t at = 0; at < bytes; at += size)
+        memcpy(copy + at, out->bytes, (size_t)size);
+    out->bytes = copy;
+    return AP_OK;
+}
+
+ap_status ap_emit_hold_weights(ap_emit *e, ap_arena *arena, uint32_t *out_count, ap_emit_tensor **out)
+{
+    const uint32_t *same = number_tensors(e);
+    *out = AP_NEW_ARRAY(arena, ap_emit_tensor, count_params(e) + 1);
+    *out_count = 0;
+    for (uint32_t i = 0; i < count_params(e); i++)
+        if (same[i] == i)
+            AP_TRY(hold_tensor(e, arena, i, &(*out)[(*out_count)++]));
+    return AP_OK;
 }
 
 ap_status ap_emit_weights(ap_emit *e)

@@ -3,6 +3,7 @@
 #include "driver/commands.h"
 
 #include "backend/backend.h"
+#include "driver/jit.h"
 #include "driver/plan_file.h"
 #include "driver/process.h"
 #include "driver/supervise.h"
@@ -15,6 +16,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static bool is_llvm(const ap_options *opt)
+{
+    return opt->codegen && strcmp(opt->codegen, "llvm") == 0;
+}
 
 static ap_status only(ap_ctx *ctx, const char *option, const char *value, const char *supported)
 {
@@ -41,7 +47,10 @@ ap_status ap_compile_options(ap_ctx *ctx, const ap_options *opt)
 {
     const char *name;
     AP_TRY(ap_target_check(ctx, opt));
-    AP_TRY(only(ctx, "codegen", opt->codegen, "c"));
+    if (!is_llvm(opt) || !ap_jit_is_there())
+        AP_TRY(only(ctx, "codegen", opt->codegen, "c"));
+    if (is_llvm(opt) && opt->emit_only)
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--emit-only is for --codegen c: LLVM writes no text");
     ap_weights_form form;
     AP_TRY(weights_form(ctx, opt, &form));
     for (const char *c = opt->march; c && (*c || c == opt->march); c++)
@@ -65,8 +74,7 @@ static ap_status write_plan(ap_ctx *ctx, ap_job *job, const char *dir)
     return write_text(ctx, dir, "plan.txt", text);
 }
 
-/* A plan for a machine that is not this one is carried out here all the same, so that its results can be seen. */
-static void note_cluster(const ap_job *job)
+void ap_note_cluster(const ap_job *job)
 {
     const ap_cluster *c = &job->request.plan.cluster;
     if (strcmp(c->name, "local") != 0 && !job->target) /* GPUs are what they were planned for */
@@ -91,9 +99,12 @@ ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir)
         ctx, ap_name_format(ctx, "Made by autopar %s from %s.", AP_VERSION, slash ? slash + 1 : job->opt->subject));
     ap_backend_options options = {.dir = dir, .name = name, .header = header, .target = job->target};
     AP_TRY(weights_form(ctx, job->opt, &options.weights));
-    AP_TRY(ap_backend_c_emit(ctx, program, &options));
+    if (is_llvm(job->opt))
+        AP_TRY(ap_jit_emit(ctx, job->opt, program, &options));
+    else
+        AP_TRY(ap_backend_c_emit(ctx, program, &options));
     if (!job->opt->quiet)
-        note_cluster(job);
+        ap_note_cluster(job);
     if (job->opt->emit_only)
         return AP_OK;
     const char *march = job->opt->march;
@@ -105,6 +116,7 @@ ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir)
                                 .lib_dir = lib,
                                 .march = gpu ? NULL : march,
                                 .gpu = gpu ? march : NULL,
+                                .objects = is_llvm(job->opt),
                                 .convolutions = ap_backend_has_conv(program, job->target),
                                 .cuda = cuda,
                                 .cuda_only = cuda && !ap_backend_has_target(program, job->target, AP_TARGET_CPU)});

@@ -1,6 +1,8 @@
-/* run: the built program of a folder; a model is compiled into a temporary folder first. */
+/* run: the built program of a folder; a model is compiled into this process where LLVM is built in, else into a
+ * temporary folder first. */
 #include "driver/commands.h"
 
+#include "driver/jit.h"
 #include "driver/launch.h"
 #include "driver/plan_file.h"
 #include "driver/process.h"
@@ -11,19 +13,16 @@
 #include <sys/stat.h>
 
 /* --json: what was written where. */
-static ap_status print_outputs(ap_ctx *ctx, const ap_options *opt, const char *dir)
+static ap_status print_outputs(ap_ctx *ctx, const ap_options *opt, uint32_t n, const ap_port *output)
 {
-    ap_plan_file plan;
-    AP_TRY(ap_plan_file_read(ctx, dir, &plan));
-    uint32_t n = plan.p->outputs.len;
     aprt_port *port = AP_NEW_ARRAY(&ctx->arena, aprt_port, n);
     for (uint32_t i = 0; i < n; i++)
-        port[i].name = ap_name_str(ctx, plan.p->outputs.at[i].name);
+        port[i].name = ap_name_str(ctx, output[i].name);
     cJSON *root = cJSON_CreateObject(), *outputs = cJSON_AddArrayToObject(root, "outputs");
     for (uint32_t i = 0; i < n; i++) {
         char file[256];
         aprt_output_file(port, n, i, file, sizeof file);
-        const ap_port *p = &plan.p->outputs.at[i];
+        const ap_port *p = &output[i];
         cJSON *o = cJSON_CreateObject(), *dims;
         cJSON_AddItemToArray(outputs, o);
         cJSON_AddStringToObject(o, "name", port[i].name);
@@ -40,10 +39,11 @@ static ap_status print_outputs(ap_ctx *ctx, const ap_options *opt, const char *d
     return AP_OK;
 }
 
-static ap_status run_dir(ap_ctx *ctx, const ap_options *opt, const char *dir)
+/* What DIR/model is called with; the last one is NULL. */
+static const char *const *make_arguments(ap_ctx *ctx, const ap_options *opt, const char *program, int *out_count)
 {
     AP_VEC(const char *) argv = {0};
-    ap_vec_push(&ctx->arena, &argv, ap_name_str(ctx, ap_name_format(ctx, "%s/model", dir)));
+    ap_vec_push(&ctx->arena, &argv, program);
     for (uint32_t i = 0; i < opt->input.item.len; i++) {
         ap_vec_push(&ctx->arena, &argv, "--input");
         ap_vec_push(&ctx->arena, &argv, opt->input.item.at[i]);
@@ -60,9 +60,58 @@ static ap_status run_dir(ap_ctx *ctx, const ap_options *opt, const char *dir)
         ap_vec_push(&ctx->arena, &argv, "--trace");
         ap_vec_push(&ctx->arena, &argv, opt->trace);
     }
+    *out_count = (int)argv.len;
     ap_vec_push(&ctx->arena, &argv, NULL);
-    AP_TRY(ap_launch(ctx, opt, argv.at, opt->quiet || opt->json));
-    return opt->json ? print_outputs(ctx, opt, dir) : AP_OK;
+    return argv.at;
+}
+
+static ap_status run_dir(ap_ctx *ctx, const ap_options *opt, const char *dir)
+{
+    int argc;
+    const char *program = ap_name_str(ctx, ap_name_format(ctx, "%s/model", dir));
+    AP_TRY(ap_launch(ctx, opt, make_arguments(ctx, opt, program, &argc), opt->quiet || opt->json));
+    if (!opt->json)
+        return AP_OK;
+    ap_plan_file plan;
+    AP_TRY(ap_plan_file_read(ctx, dir, &plan));
+    return print_outputs(ctx, opt, plan.p->outputs.len, plan.p->outputs.at);
+}
+
+/* Without a compiler and without files, where LLVM is built in; ranks that are processes need a program to start. */
+static bool runs_here(const ap_options *opt)
+{
+    bool mpi = opt->launcher && strcmp(opt->launcher, "mpi") == 0, gpu = opt->target && strcmp(opt->target, "cpu");
+    if (opt->codegen)
+        return strcmp(opt->codegen, "llvm") == 0 && !mpi && !gpu;
+    return ap_jit_is_there() && !mpi && !gpu;
+}
+
+static ap_status run_here(ap_ctx *ctx, const ap_options *opt)
+{
+    ap_job job;
+    ap_program *program;
+    const char *name = NULL;
+    int argc;
+    AP_TRY(ap_compile_options(ctx, opt));
+    ap_status s = ap_job_import(ctx, opt, false, &job);
+    if (s == AP_OK)
+        s = ap_job_name(ctx, opt, &name);
+    if (s == AP_OK)
+        s = ap_job_normalise(&job);
+    if (s == AP_OK)
+        s = ap_job_plan(&job);
+    if (s == AP_OK)
+        s = ap_job_lower(&job, name, &program);
+    if (s == AP_OK && !opt->quiet)
+        ap_note_cluster(&job);
+    if (s == AP_OK) {
+        const char *const *argv = make_arguments(ctx, opt, name, &argc);
+        s = ap_jit_run(ctx, opt, program, name, argc, argv, opt->quiet || opt->json);
+    }
+    if (s == AP_OK && opt->json)
+        s = print_outputs(ctx, opt, program->outputs.len, program->outputs.at);
+    ap_job_deinit(&job);
+    return s;
 }
 
 static ap_status run_model(ap_ctx *ctx, const ap_options *opt)
@@ -121,5 +170,5 @@ ap_status ap_cmd_run(ap_ctx *ctx, const ap_options *opt)
         AP_TRY(is_compiled(ctx, opt));
         return run_dir(ctx, opt, opt->subject);
     }
-    return run_model(ctx, opt);
+    return runs_here(opt) ? run_here(ctx, opt) : run_model(ctx, opt);
 }

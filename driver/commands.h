@@ -21,6 +21,8 @@ ap_status ap_dump_dot(ap_ctx *ctx, const ap_pipeline *p, const ap_cluster *c, co
 
 /* Are the options that say what is emitted right? For compile, and for run of a model. */
 ap_status ap_compile_options(ap_ctx *ctx, const ap_options *opt);
+/* A plan for a machine that is not this one is carried out here all the same, so that its results can be seen. */
+void ap_note_cluster(const ap_job *job);
 /* Everything of `compile` into an existing folder `dir`. */
 ap_status ap_compile_into(ap_ctx *ctx, ap_job *job, const char *dir);
 

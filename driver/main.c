@@ -15,6 +15,14 @@
 #define AP_MPI_TEXT ""
 #endif
 
+#ifdef AP_HAS_LLVM
+#define AP_LLVM_TEXT ", llvm"
+#define AP_LLVM_LIBRARY ", LLVM"
+#else
+#define AP_LLVM_TEXT ""
+#define AP_LLVM_LIBRARY ""
+#endif
+
 #ifdef AP_HAS_CUDA
 #define AP_CUDA_TEXT ", cuda"
 #define AP_NCCL_TEXT ", nccl"
@@ -25,9 +33,9 @@
 
 static void print_version(void)
 {
-    printf("autopar %s\ntargets: cpu" AP_CUDA_TEXT "; code generators: c; communicators: local" AP_MPI_TEXT AP_NCCL_TEXT
-           "\nlibraries: protobuf-c, GLPK, "
-           "cJSON, xxHash, libyaml, zlib\n",
+    printf("autopar %s\ntargets: cpu" AP_CUDA_TEXT "; code generators: c" AP_LLVM_TEXT
+           "; communicators: local" AP_MPI_TEXT AP_NCCL_TEXT "\nlibraries: protobuf-c, GLPK, "
+           "cJSON, xxHash, libyaml, zlib" AP_LLVM_LIBRARY "\n",
            AP_VERSION);
 }
 

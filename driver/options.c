@@ -68,8 +68,14 @@ static const struct option_row {
     {"name", 0, "PREFIX", TEXT, OPT(name), BIT(COMPILE), "prefix of the C API (default: from the file name)"},
     {"target", 0, "cpu|cuda", TEXT, OPT(target), BIT(COMPILE) | BIT(RUN),
      "what to emit for; cuda: GPUs of the cluster, or --devices N of this machine, priced as H100"},
-    {"codegen", 0, "c", TEXT, OPT(codegen), BIT(COMPILE) | BIT(RUN), "how to emit"},
-    {"march", 0, "CPU", TEXT, OPT(march), BIT(COMPILE) | BIT(RUN), "-march of the C compiler (default native)"},
+    {"codegen", 0, "c|llvm", TEXT, OPT(codegen), BIT(COMPILE),
+     "text for a C compiler (default), or object files, where LLVM is built in"},
+    {"codegen", 0, "c|llvm", TEXT, OPT(codegen), BIT(RUN),
+     "by a C compiler into a temporary folder, or by LLVM into this process (default where it is built in)"},
+    {"march", 0, "CPU", TEXT, OPT(march), BIT(COMPILE) | BIT(RUN),
+     "-march of the C compiler, or LLVM's name of a processor (default native); sm_NN with --target cuda: code for "
+     "that "
+     "GPU only"},
     {"weights", 0, "FORM", TEXT, OPT(weights), BIT(COMPILE),
      "copy into the folder, reference to the model's own files, or sliced: a file per device"},
     {"emit-only", 0, NULL, FLAG, OPT(emit_only), BIT(COMPILE), "write the sources, do not build them"},

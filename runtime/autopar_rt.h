@@ -539,8 +539,19 @@ typedef struct aprt_program {
  * Running.
  */
 
+/* A tensor of the weights in memory: the logical tensor, whole and row-major. */
+typedef struct aprt_tensor_source {
+    const char *name; /* that of the parameter's port */
+    const void *bytes;
+    int64_t size;
+    int32_t mapped; /* of a file: pages may be given back when they have been read */
+} aprt_tensor_source;
+
 typedef struct aprt_options {
     const char *weights; /* path of the weights; NULL: weights.safetensors beside the running program */
+    /* Instead of a file; they are read while the instance is opened. */
+    uint32_t nsources;
+    const aprt_tensor_source *source;
 } aprt_options;
 
 /* *out is set on failure too (unless memory is out), to an instance that only tells the error and must be closed.
@@ -576,6 +587,8 @@ void aprt_output_file(const aprt_port *output, uint32_t noutputs, uint32_t i, ch
 
 /* The main function of a compiled model: see `model --help`. Returns the exit code. */
 int aprt_main(int argc, char **argv, const aprt_program *program);
+/* The same with weights that are given; --weights goes before them. */
+int aprt_main_with(int argc, char **argv, const aprt_program *program, const aprt_options *options);
 
 /* ---- called by programs ---- */
 void aprt_profile_mark(aprt_device *d);

@@ -181,7 +181,7 @@ static int load(aprt_instance *in, const aprt_options *options)
 {
     int status = check_trace(in);
     if (status == APRT_OK)
-        status = aprt_load_weights(in, options ? options->weights : NULL);
+        status = aprt_load_weights(in, options);
     if (status != APRT_OK && in->nworkers < in->program->nranks) /* processes may have files of their own */
         aprt_failure_at(in, in->first_rank, &in->why);
     if (status == APRT_OK)

@@ -66,7 +66,7 @@ static inline aprt_worker *aprt_worker_of(const aprt_device *d)
 }
 
 /* ---- load.c: what a device does when its instance is opened, and what it gives back ---- */
-int aprt_load_weights(aprt_instance *in, const char *path);
+int aprt_load_weights(aprt_instance *in, const aprt_options *options);
 int aprt_load_device(aprt_worker *w);
 /* Puts rank and stage before a text that does not say them. */
 void aprt_failure_at(const aprt_instance *in, int32_t rank, aprt_failure *why);

@@ -71,6 +71,8 @@ void aprt_barrier_reset(aprt_barrier *b);
 /* ---- weights_file.c, weights.c ---- */
 typedef struct aprt_weights aprt_weights;
 int aprt_weights_open(const char *path, aprt_weights **out, aprt_failure *why);
+/* Of tensors in memory. */
+int aprt_weights_hold(uint32_t n, const aprt_tensor_source *source, aprt_weights **out, aprt_failure *why);
 void aprt_weights_close(aprt_weights *w);
 /* Where rank `rank` of `nranks` finds its tensors: `w` itself, or a file of its own that is open until it leaves. */
 int aprt_weights_enter(aprt_weights *w, int32_t rank, int32_t nranks, aprt_weights **out, aprt_failure *why);

@@ -180,14 +180,17 @@ static int default_weights(char *out, size_t size, aprt_failure *why)
     return APRT_OK;
 }
 
-int aprt_load_weights(aprt_instance *in, const char *path)
+int aprt_load_weights(aprt_instance *in, const aprt_options *options)
 {
+    const char *path = options ? options->weights : NULL;
     char beside[4096];
     bool any = false;
     for (int32_t r = 0; r < in->nworkers; r++)
         any = any || aprt_layout_stage(&in->layout, in->first_rank + r)->nparams > 0;
     if (!any)
         return APRT_OK;
+    if (!path && options && options->source)
+        return aprt_weights_hold(options->nsources, options->source, &in->weights, &in->why);
     if (path)
         return aprt_weights_open(path, &in->weights, &in->why);
     int status = default_weights(beside, sizeof beside, &in->why);

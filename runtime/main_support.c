@@ -15,6 +15,7 @@
 
 typedef struct request {
     const aprt_program *program;
+    const aprt_options *given;
     const char *weights, *output_dir;
     int64_t repeat;
     bool profile;
@@ -330,7 +331,8 @@ static int print_profile(const request *r, aprt_instance *in, aprt_failure *why)
 static int run_all(request *r, aprt_failure *why)
 {
     const aprt_program *p = r->program;
-    aprt_options options = {.weights = r->weights};
+    aprt_options options = r->given ? *r->given : (aprt_options){0};
+    options.weights = r->weights ? r->weights : options.weights;
     aprt_instance *in;
     int status = aprt_open(p, &options, &in);
     if (status == APRT_OK && r->profile)
@@ -387,9 +389,14 @@ static void hold_standard_streams(void)
 
 int aprt_main(int argc, char **argv, const aprt_program *p)
 {
+    return aprt_main_with(argc, argv, p, NULL);
+}
+
+int aprt_main_with(int argc, char **argv, const aprt_program *p, const aprt_options *options)
+{
     hold_standard_streams();
     aprt_failure why = {""};
-    request r = {.program = p, .repeat = 1};
+    request r = {.program = p, .given = options, .repeat = 1};
     int32_t rank;
     int help = 0, status = APRT_OK;
     r.file = calloc(p->ninputs + 1u, sizeof *r.file);

@@ -33,6 +33,11 @@ static int check_entry(const aprt_entry *e, int32_t want, int32_t want_rank, con
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(e->json, "dtype");
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(e->json, "shape");
     int64_t dim[APRT_MAX_RANK] = {0}, bytes;
+    if (!e->json)
+        return aprt_tensor_bytes(want, want_rank, want_dim, &bytes) && bytes == e->size
+                   ? APRT_OK
+                   : aprt_fail(why, APRT_ERR_BUG, "tensor \"%.100s\" has %lld bytes, not those of its shape", e->name,
+                               (long long)e->size);
     int rank = cJSON_IsArray(shape) ? cJSON_GetArraySize(shape) : -1, d = 0;
     if (!cJSON_IsString(dtype) || rank < 0 || rank > APRT_MAX_RANK)
         return aprt_fail(why, APRT_ERR_ENV, "%s: tensor \"%.100s\" has no dtype or no shape", e->path, e->name);
@@ -220,6 +225,7 @@ int aprt_weights_load(const aprt_weights *w, const aprt_param *p, uint32_t index
     } else {
         aprt_box_copy(&box, 0, aprt_box_count(&box), size, job.src, job.dst);
     }
-    drop_pages(from.entry->bytes, from.entry->size);
+    if (!from.entry->kept)
+        drop_pages(from.entry->bytes, from.entry->size);
     return APRT_OK;
 }

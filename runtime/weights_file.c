@@ -112,7 +112,7 @@ static int read_entry(const mapping *m, int64_t data, const cJSON *json, aprt_en
     if (begin > end || end > size)
         return aprt_fail(why, APRT_ERR_ENV, "%s: tensor \"%.100s\": bytes %lld to %lld are outside the %lld of data",
                          m->path, json->string, (long long)begin, (long long)end, (long long)size);
-    *out = (aprt_entry){json->string, json, m->path, m->bytes + data + begin, end - begin};
+    *out = (aprt_entry){json->string, json, m->path, m->bytes + data + begin, end - begin, false};
     return APRT_OK;
 }
 
@@ -187,7 +187,7 @@ static int read_elsewhere(aprt_weights *w, const char *list, const cJSON *json, 
     if (offset > m->size || size > m->size - offset)
         return aprt_fail(why, APRT_ERR_ENV, "%s: tensor \"%.100s\": %lld bytes at %lld are outside of %s", list,
                          json->string, (long long)size, (long long)offset, m->path);
-    *out = (aprt_entry){json->string, json, m->path, m->bytes + offset, size};
+    *out = (aprt_entry){json->string, json, m->path, m->bytes + offset, size, false};
     return APRT_OK;
 }
 
@@ -273,6 +273,27 @@ int aprt_weights_open(const char *path, aprt_weights **out, aprt_failure *why)
     }
     *out = w;
     return APRT_OK;
+}
+
+int aprt_weights_hold(uint32_t n, const aprt_tensor_source *source, aprt_weights **out, aprt_failure *why)
+{
+    aprt_weights *w = calloc(1, sizeof *w);
+    *out = w;
+    if (!w)
+        return no_memory(why);
+    w->entry = calloc((size_t)n + 1, sizeof *w->entry);
+    w->map = calloc(1, sizeof *w->map);
+    if (w->map)
+        w->map->path = strdup("the model");
+    w->nmaps = w->map != NULL;
+    if (!w->entry || !w->map || !w->map->path)
+        return no_memory(why);
+    for (; w->nentries < n; w->nentries++) {
+        const aprt_tensor_source *s = &source[w->nentries];
+        w->entry[w->nentries] =
+            (aprt_entry){.name = s->name, .path = w->map->path, .bytes = s->bytes, .size = s->size, .kept = !s->mapped};
+    }
+    return sort_entries(w, why);
 }
 
 int aprt_weights_enter(aprt_weights *w, int32_t rank, int32_t nranks, aprt_weights **out, aprt_failure *why)

@@ -8,13 +8,14 @@
 
 #include <cJSON.h>
 
-/* A tensor that lies in a mapped file. */
+/* A tensor that lies in a mapped file, or in memory that is not ours. */
 typedef struct aprt_entry {
     const char *name;
-    const cJSON *json; /* `dtype`, `shape`: not looked at yet */
+    const cJSON *json; /* `dtype`, `shape`: not looked at yet; NULL: it is what the program was made with */
     const char *path;  /* of the file that holds it */
     const uint8_t *bytes;
     int64_t size;
+    bool kept; /* its pages are not those of a file */
 } aprt_entry;
 
 /* A whole number that a double holds exactly. */

@@ -381,6 +381,8 @@ static uint32_t add_channels(maker *m)
 
 /* ---- the program ---- */
 
+/* The tensors of NAME.h are laid out as ports are, so that one table serves both. */
+
 static void fill_program(maker *m, uint32_t stages)
 {
     const ap_program *g = m->e->program;
@@ -396,8 +398,11 @@ static void fill_program(maker *m, uint32_t stages)
     m->image->program = block;
     name_block(m, block, ap_name_str(m->e->ctx, ap_name_format(m->e->ctx, "%s_program", m->e->opt->name)), true);
     point(m, block, offsetof(aprt_program, name), add_string(m, m->e->opt->name));
-    point(m, block, offsetof(aprt_program, input), add_ports(m, g->inputs.len, g->inputs.at));
-    point(m, block, offsetof(aprt_program, output), add_ports(m, g->outputs.len, g->outputs.at));
+    uint32_t input = add_ports(m, g->inputs.len, g->inputs.at), output = add_ports(m, g->outputs.len, g->outputs.at);
+    name_block(m, input, ap_name_str(m->e->ctx, ap_name_format(m->e->ctx, "%s_input", m->e->opt->name)), true);
+    name_block(m, output, ap_name_str(m->e->ctx, ap_name_format(m->e->ctx, "%s_output", m->e->opt->name)), true);
+    point(m, block, offsetof(aprt_program, input), input);
+    point(m, block, offsetof(aprt_program, output), output);
     point(m, block, offsetof(aprt_program, stage), stages);
     point(m, block, offsetof(aprt_program, channel), add_channels(m));
     if (g->run_ps)

@@ -26,7 +26,7 @@ typedef struct ap_image {
     uint32_t program; /* the block that is the aprt_program */
 } ap_image;
 
-/* The tables of all stages. e->weight names the parameters (ap_emit_weights, or ap_emit_name_weights). Symbols:
+/* The tables of all stages. e->weight names the parameters (ap_emit_weights, ap_emit_hold_weights). Symbols:
  * functions of stages (ap_ll_stage_function), aprt_conv_release; named blocks: tables of exchanges and convolutions,
  * NAME_program. */
 ap_status ap_image_make(ap_emit *e, ap_arena *arena, ap_image *out);

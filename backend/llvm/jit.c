@@ -14,6 +14,8 @@
 struct ap_llvm_jit {
     ap_arena arena; /* of the image */
     ap_image image;
+    uint32_t nsources;
+    aprt_tensor_source *source;
     LLVMOrcLLJITRef engine;
 };
 
@@ -153,13 +155,23 @@ static ap_status resolve(ap_ctx *ctx, ap_llvm_jit *jit)
     return AP_OK;
 }
 
+static ap_status hold_weights(ap_emit *e, ap_llvm_jit *jit)
+{
+    ap_emit_tensor *tensor;
+    AP_TRY(ap_emit_hold_weights(e, &jit->arena, &jit->nsources, &tensor));
+    jit->source = AP_NEW_ARRAY(&jit->arena, aprt_tensor_source, jit->nsources + 1);
+    for (uint32_t i = 0; i < jit->nsources; i++)
+        jit->source[i] = (aprt_tensor_source){tensor[i].name, tensor[i].bytes, tensor[i].size, tensor[i].mapped};
+    return AP_OK;
+}
+
 static ap_status make_program(ap_ctx *ctx, const ap_program *p, const char *name, const char *march, ap_llvm_jit *jit)
 {
     ap_emit e;
     LLVMTargetMachineRef machine;
     const ap_backend_options options = {.name = name};
     AP_TRY(ap_emit_begin(&e, ctx, p, &options));
-    ap_emit_name_weights(&e);
+    AP_TRY(hold_weights(&e, jit));
     AP_TRY(ap_image_make(&e, &jit->arena, &jit->image));
     AP_TRY(start_engine(ctx, jit, march));
     AP_TRY(ap_ll_machine(ctx, march, &machine));
@@ -186,6 +198,12 @@ ap_status ap_llvm_jit_open(ap_ctx *ctx, const ap_program *p, const char *name, c
 const aprt_program *ap_llvm_jit_program(const ap_llvm_jit *jit)
 {
     return (const aprt_program *)(const void *)jit->image.blocks.at[jit->image.program].bytes;
+}
+
+const aprt_tensor_source *ap_llvm_jit_weights(const ap_llvm_jit *jit, uint32_t *out_count)
+{
+    *out_count = jit->nsources;
+    return jit->source;
 }
 
 void ap_llvm_jit_close(ap_llvm_jit *jit)

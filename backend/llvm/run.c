@@ -14,7 +14,7 @@ typedef struct stage {
 const char *ap_ll_stage_function(const ap_emit *e, int which)
 {
     static const char *const name[AP_LL_FUNCTIONS] = {"run", "list", "prepare"};
-    return ap_name_str(e->ctx, ap_name_format(e->ctx, "%s_%s%s", e->opt->name, ap_emit_prefix(e), name[which]));
+    return ap_name_str(e->ctx, ap_name_format(e->ctx, "%s_do_%s%s", e->opt->name, ap_emit_prefix(e), name[which]));
 }
 
 const char *ap_ll_exchanges(const ap_emit *e)

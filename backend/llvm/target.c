@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* memfd_create */
 #include "backend/llvm/target.h"
 
 #include <llvm-c/Analysis.h>
@@ -6,6 +7,8 @@
 #include <llvm-c/Transforms/PassBuilder.h>
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 ap_status ap_ll_fail(ap_ctx *ctx, ap_status status, const char *what, char *message)
 {
@@ -14,16 +17,25 @@ ap_status ap_ll_fail(ap_ctx *ctx, ap_status status, const char *what, char *mess
     return failed;
 }
 
-/* LLVM only warns on standard error about a processor that it does not know, and makes code all the same. The one that
- * it gives itself is known; of a wrong name no feature is set. */
+/* LLVM only warns on standard error about a processor that it does not know, and makes code all the same: whether it
+ * says something is how we know. */
 static bool is_known(LLVMTargetRef target, const char *triple, const char *march)
 {
+    int said = memfd_create("llvm", MFD_CLOEXEC), kept = dup(STDERR_FILENO);
+    if (said < 0 || kept < 0 || dup2(said, STDERR_FILENO) < 0) {
+        close(said);
+        close(kept);
+        return true;
+    }
     LLVMTargetMachineRef machine = LLVMCreateTargetMachine(target, triple, march, "", LLVMCodeGenLevelAggressive,
                                                            LLVMRelocPIC, LLVMCodeModelDefault);
-    if (!machine)
-        return false;
-    LLVMDisposeTargetMachine(machine);
-    return true;
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    bool known = machine && lseek(said, 0, SEEK_END) == 0;
+    close(said);
+    if (machine)
+        LLVMDisposeTargetMachine(machine);
+    return known;
 }
 
 ap_status ap_ll_machine(ap_ctx *ctx, const char *march, LLVMTargetMachineRef *out)
