@@ -171,18 +171,43 @@ static void leave_carried(const ap_nest_facts *f, uint32_t i, int64_t d, bool se
             serial[l] = true;
 }
 
+/* First byte of operand i at a point, and the bytes that it reaches from there. */
+static int64_t start_of(const ap_local *p, const ap_kernel *k, const ap_instr *in, uint32_t i, const int32_t *coords)
+{
+    const ap_ref *r = &in->ref[i];
+    int64_t at = r->space == AP_SPACE_PARAM ? p->params.at[r->index].byte_offset : r->byte_offset;
+    return ap_sat_add(at, ap_sat_mul(ap_affine_at(&r->offset, coords), ap_dtype_bytes(k->operand[i].dtype)));
+}
+
+/* Do operands i and j of the call have bytes in common, on any rank, in any microbatch? */
+static bool overlap(const ap_local *p, const ap_kernel *k, const ap_instr *in, uint32_t i, uint32_t j)
+{
+    int64_t low[2] = {0}, high[2] = {0}, size[2] = {ap_dtype_bytes(k->operand[i].dtype), 0};
+    size[1] = ap_dtype_bytes(k->operand[j].dtype);
+    add_reach(k, i, &low[0], &high[0]);
+    add_reach(k, j, &low[1], &high[1]);
+    for (int32_t point = 0; point < p->nranks * ap_local_microbatches(p); point++) {
+        int32_t coords[AP_MAX_AXES] = {0};
+        for (int a = 0; a < p->naxes; a++)
+            coords[a] = point / p->axis_stride[a] % p->axis_size[a];
+        int64_t a = start_of(p, k, in, i, coords), b = start_of(p, k, in, j, coords);
+        if (ap_sat_add(a, ap_sat_mul(low[0], size[0])) < ap_sat_add(b, ap_sat_mul(high[1] + 1, size[1])) &&
+            ap_sat_add(b, ap_sat_mul(low[1], size[1])) < ap_sat_add(a, ap_sat_mul(high[0] + 1, size[0])))
+            return true;
+    }
+    return false;
+}
+
 static void look_at_call(const ap_local *p, const ap_nest_facts *f, const ap_instr *in, bool serial[AP_MAX_LOOPS])
 {
     const ap_kernel *k = f->k;
     for (uint32_t i = 0; i < k->noperands; i++)
         for (uint32_t j = 0; j < k->noperands && k->operand[i].written; j++) {
-            int64_t d = 0, low[2] = {0}, high[2] = {0};
-            if (i == j || !same_memory(&in->ref[i], &in->ref[j]))
+            int64_t d = 0;
+            if (i == j || !same_memory(&in->ref[i], &in->ref[j]) || !overlap(p, k, in, i, j))
                 continue;
             bool known = distance(p, k, in, i, j, &d), alike = true;
-            add_reach(k, i, &low[0], &high[0]);
-            add_reach(k, j, &low[1], &high[1]);
-            if (known && (d == 0 || ap_sat_add(d, low[1]) > high[0] || ap_sat_add(d, high[1]) < low[0]))
+            if (known && d == 0)
                 continue;
             for (int l = 0; l < f->n->nouter + f->n->ninner; l++)
                 alike = alike && k->operand[i].stride[l] == k->operand[j].stride[l];
