@@ -4,6 +4,7 @@
 #   autopar::autopar     the compiler
 #   autopar::rt          the static runtime, which compiled models link
 #   autopar::rt_conv     what models with convolutions link besides; it needs oneDNN (libdnnl)
+#   autopar::rt_cuda     what models with stages on GPUs link besides, where it was built
 #   autopar::rt_shared   the same as a shared library
 #   autopar_add_model()  autoparAddModel.cmake
 include(CMakeFindDependencyMacro)
