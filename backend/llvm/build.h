@@ -117,7 +117,7 @@ void ap_ll_check_range(ap_ll_kernel *w, ap_ll_value x, int64_t first, int64_t li
 
 LLVMTypeRef ap_ll_kernel_type(const ap_ll *b, const ap_kernel *k);
 /* All kernels of the program, but convolutions, which are tables. */
-ap_status ap_ll_kernels(ap_ll *b, bool visible);
+ap_status ap_ll_kernels(ap_ll *b);
 
 void ap_ll_nest(ap_ll_kernel *w);
 void ap_ll_lanes(ap_ll_kernel *w);

@@ -120,7 +120,7 @@ static ap_status compile(ap_emit *e, ap_llvm_jit *jit, LLVMTargetMachineRef mach
     char *message = NULL;
     LLVMMemoryBufferRef object;
     ap_ll_begin(&b, e, "kernels", machine);
-    ap_status status = ap_ll_kernels(&b, false);
+    ap_status status = ap_ll_kernels(&b);
     for (uint32_t s = 0; s < e->program->stages.len && status == AP_OK; s++) {
         ap_emit_turn(e, s);
         ap_ll_stage(&b);

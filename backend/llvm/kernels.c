@@ -66,7 +66,9 @@ static void take_parameters(ap_ll_kernel *w)
     }
 }
 
-static void make_kernel(ap_ll *b, uint32_t index, bool visible)
+/* A kernel is never made part of its caller, nor made for one caller: the same sums come out in the process and from an
+ * object file. */
+static void make_kernel(ap_ll *b, uint32_t index)
 {
     const ap_kernel *k = b->e->kernel[index];
     ap_arena *arena = &b->e->ctx->scratch;
@@ -76,8 +78,7 @@ static void make_kernel(ap_ll *b, uint32_t index, bool visible)
     ap_ll_value after = ap_ll_after(&w);
     ap_ll_value function = ap_ll_open_function(b, ap_ll_kernel_name(b->e, k), ap_ll_kernel_type(b, k));
     LLVMSetVisibility(function, LLVMHiddenVisibility);
-    if (!visible)
-        LLVMSetLinkage(function, LLVMInternalLinkage);
+    ap_ll_attribute(b, function, (unsigned)LLVMAttributeFunctionIndex, "noinline");
     take_parameters(&w);
     if (k->kind == AP_KERNEL_GEMM)
         ap_ll_gemm(&w, after);
@@ -92,11 +93,11 @@ static void make_kernel(ap_ll *b, uint32_t index, bool visible)
     ap_ll_close_function(b, ap_emit_nest_checks(k) ? ap_ll_int32(b, 0) : NULL);
 }
 
-ap_status ap_ll_kernels(ap_ll *b, bool visible)
+ap_status ap_ll_kernels(ap_ll *b)
 {
     for (uint32_t i = 0; i < b->e->nkernels; i++) {
         if (b->e->kernel[i]->kind != AP_KERNEL_CONV)
-            make_kernel(b, i, visible);
+            make_kernel(b, i);
         else if (!ap_emit_conv_knows(b->e->kernel[i]))
             return ap_fail(b->e->ctx, AP_ERR_BUG, 0, "a convolution with a step that there is none for");
     }

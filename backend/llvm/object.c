@@ -150,7 +150,7 @@ static ap_status make_kernels(object *o)
 {
     ap_ll b;
     ap_ll_begin(&b, o->e, "kernels", o->machine);
-    return finish(o, &b, "kernels.o", ap_ll_kernels(&b, true));
+    return finish(o, &b, "kernels.o", ap_ll_kernels(&b));
 }
 
 static ap_status make_program(object *o)
