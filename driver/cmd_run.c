@@ -80,7 +80,7 @@ static ap_status run_dir(ap_ctx *ctx, const ap_options *opt, const char *dir)
 /* Without a compiler and without files, where LLVM is built in; ranks that are processes need a program to start. */
 static bool runs_here(const ap_options *opt)
 {
-    bool mpi = opt->launcher && strcmp(opt->launcher, "mpi") == 0, gpu = opt->target && strcmp(opt->target, "cpu");
+    bool mpi = opt->launcher && strcmp(opt->launcher, "mpi") == 0, gpu = opt->target && strcmp(opt->target, "cpu") != 0;
     if (opt->codegen)
         return strcmp(opt->codegen, "llvm") == 0 && !mpi && !gpu;
     return ap_jit_is_there() && !mpi && !gpu;
