@@ -22,13 +22,6 @@ static bool is_llvm(const ap_options *opt)
     return opt->codegen && strcmp(opt->codegen, "llvm") == 0;
 }
 
-static ap_status only(ap_ctx *ctx, const char *option, const char *value, const char *supported)
-{
-    if (value && strcmp(value, supported) != 0)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--%s: this build supports '%s' only, not '%s'", option, supported, value);
-    return AP_OK;
-}
-
 static ap_status weights_form(ap_ctx *ctx, const ap_options *opt, ap_weights_form *out)
 {
     static const char *const name[] = {"copy", "reference", "sliced"};
@@ -47,8 +40,9 @@ ap_status ap_compile_options(ap_ctx *ctx, const ap_options *opt)
 {
     const char *name;
     AP_TRY(ap_target_check(ctx, opt));
-    if (!is_llvm(opt) || !ap_jit_is_there())
-        AP_TRY(only(ctx, "codegen", opt->codegen, "c"));
+    if (opt->codegen && strcmp(opt->codegen, "c") != 0 && !(is_llvm(opt) && ap_jit_is_there()))
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "--codegen: this build supports %s, not '%s'",
+                       ap_jit_is_there() ? "'c' and 'llvm'" : "'c' only", opt->codegen);
     if (is_llvm(opt) && opt->emit_only)
         return ap_fail(ctx, AP_ERR_USAGE, 0, "--emit-only is for --codegen c: LLVM writes no text");
     ap_weights_form form;
