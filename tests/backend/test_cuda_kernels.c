@@ -1,6 +1,7 @@
 /* Kernels of hand-written local programs, as CUDA under the shim, against the evaluator. */
 #include "tests/backend/cuda_harness.h"
 
+int main_of_c(void);
 #define main main_of_c
 #include "tests/backend/test_kernels.c"
 #undef main

@@ -1,4 +1,5 @@
 #include "tests/backend/cuda_harness.h"
+int main_of_c(void);
 #define main main_of_c
 #include "tests/backend/test_pointwise.c"
 #undef main
