@@ -308,10 +308,13 @@ static int fill(aprt_device *d, const cuda_product *p, void *c, const void *bias
                       "a product of nothing");
 }
 
-/* The largest power of two, up to ALIGNED, that divides all of them. */
-static uint32_t alignment_of(const void *a, const void *b, const void *c)
+/* The largest power of two, up to ALIGNED, that divides all addresses, those of later turns of the loops too. */
+static uint32_t alignment_of(const aprt_cuda_product *of, const void *a, const void *b, const void *c)
 {
-    const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | ALIGNED;
+    const uint64_t size = (uint64_t)aprt_dtype_bytes(of->dtype);
+    uint64_t all = (uint64_t)((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) | ALIGNED;
+    for (int32_t i = 0; i < of->nloops; i++)
+        all |= ((uint64_t)of->stride_a[i] | (uint64_t)of->stride_b[i] | (uint64_t)of->stride_c[i]) * size;
     return (uint32_t)(all & (~all + 1));
 }
 
@@ -319,7 +322,7 @@ static int gemm(aprt_device *d, const aprt_cuda_product *of, const int64_t *turn
                 void *c, const void *bias)
 {
     cuda_product *p;
-    CUDA_TRY(find_plan(d, of, turns, alignment_of(a, b, c), &p));
+    CUDA_TRY(find_plan(d, of, turns, alignment_of(of, a, b, c), &p));
     if (p->empty)
         return APRT_OK;
     if (p->nothing)
