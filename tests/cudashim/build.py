@@ -47,7 +47,7 @@ def build(directory, tree, optimise="-O1"):
     for source in sorted(directory.glob("*.c")) + sorted(directory.glob("*.cu")):
         target = directory / (source.name + ".o")
         if source.suffix == ".cu":
-            run([cxx, "-x", "c++", "-std=c++17", optimise, "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-fsanitize=thread",
+            run([cxx, "-x", "c++", "-std=c++17", optimise, "-g", "-Wall", "-Werror", "-Wno-unknown-pragmas", "-fsanitize=thread",
                  "--param=tsan-distinguish-volatile=1", "-ffp-contract=fast", *include, "-I", HERE / "include",
                  "-include", "cudashim.h", "-c", source, "-o", target])
         else:
