@@ -1,5 +1,9 @@
 # libautopar_rt_cuda: the target for GPUs, where the toolkit of CUDA, cuDNN and NCCL are found; nothing demands them, and
-# nothing here is linked with libcuda. Sets AP_HAS_CUDA.
+# nothing here is linked with libcuda. Sets AP_HAS_CUDA. Builds for tests leave it out: they run its sources on the shim.
+option(AP_CUDA "Build the runtime for GPUs where CUDA, cuDNN and NCCL are found" ON)
+if(NOT AP_CUDA)
+  return()
+endif()
 find_program(NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
 if(NVCC)
   get_filename_component(nvcc_real ${NVCC} REALPATH)
@@ -22,10 +26,10 @@ endif()
 list(REMOVE_DUPLICATES cuda_includes)
 set(AP_HAS_CUDA ON)
 
-# Code for the machines of autopar's presets, and PTX that any later one, from Turing on, can read.
+# Code for the machines of the presets, and PTX for all others: Turing, and what comes after Hopper.
 execute_process(COMMAND ${NVCC} --list-gpu-code OUTPUT_VARIABLE known)
-set(cuda_code -gencode arch=compute_75,code=compute_75)
-foreach(n 80 90 100 120)
+set(cuda_code -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=compute_90)
+foreach(n 80 90)
   if(known MATCHES "sm_${n}\n")
     list(APPEND cuda_code -gencode arch=compute_${n},code=sm_${n})
   endif()
