@@ -250,7 +250,7 @@ static int open_with(const void *bytes, size_t size, float *y, char *text)
                             .output = &output,
                             .nstages = 1,
                             .stage = &stage};
-    aprt_options o = {in_folder("w.safetensors")};
+    aprt_options o = {.weights = in_folder("w.safetensors")};
     aprt_instance *in;
     void *out[] = {y};
     FILE *f = fopen(o.weights, "wb");
