@@ -222,29 +222,32 @@ static void print_summary(const session *s)
            s->file.problem.nedges, s->seconds, s->seconds_to_best);
 }
 
-/* An answer that cannot be written to its file is printed all the same: it may have taken an hour. */
+/* An answer that cannot be written to its file is printed all the same: it may have taken an hour. All texts are made
+ * before anything is written, so that a lack of memory leaves nothing behind. */
 static ap_status report(session *s)
 {
     ap_text line, file;
-    const char *json;
+    const char *json = NULL, *whole = NULL;
     ap_status written = AP_OK;
     ap_text_init(&line, &s->ctx->arena);
+    ap_text_init(&file, &s->ctx->arena);
     add_solution(s, &line);
+    ap_text_addf(&file, "%s\n", ap_text_str(&line));
     enter_phase(s, "check");
     s->seconds = s->since;
-    if (s->opt->output) {
-        ap_text_init(&file, &s->ctx->arena);
-        ap_text_addf(&file, "%s\n", ap_text_str(&line));
+    if (s->opt->json)
+        AP_TRY(json_text(s, ap_text_str(&line), &whole));
+    if (s->opt->json && s->opt->output)
+        AP_TRY(json_text(s, NULL, &json));
+    if (s->opt->output)
         written = ap_file_write(s->ctx, s->opt->output, ap_text_str(&file), file.len);
-    }
     if (s->opt->json) {
-        AP_TRY(json_text(s, !s->opt->output || written != AP_OK ? ap_text_str(&line) : NULL, &json));
-        printf("%s\n", json);
+        printf("%s\n", s->opt->output && written == AP_OK ? json : whole);
         return written;
     }
     if (!s->opt->quiet)
         print_summary(s);
-    printf("%s\n", ap_text_str(&line));
+    fputs(ap_text_str(&file), stdout);
     return written;
 }
 
