@@ -13,7 +13,7 @@ export AUTOPAR_DATA
 ./scripts/rules.sh
 cmake --preset debug >/dev/null
 cmake --build --preset debug
-ctest --test-dir build/debug --output-on-failure -j "$(nproc)"
+ctest --test-dir build/debug --output-on-failure -j "$(nproc)" -LE release
 [ "${1:-all}" = quick ] && exit 0
 
 cmake --preset release >/dev/null
@@ -22,6 +22,6 @@ run-clang-tidy -p build/release -quiet -j2 "$PWD/(ir|frontend|passes|backend|run
     { cat build/tidy.log; exit 1; }
 build/venv/bin/python -m pytest -q -ra -p no:cacheprovider -n "$(nproc)" --dist worksteal tests
 ./scripts/package.sh
-ctest --test-dir build/release --output-on-failure -R '^memory/'
+ctest --test-dir build/release --output-on-failure -j "$(nproc)" -R '^(memory|backend/cuda_)'
 ./scripts/fuzz.sh
 ./scripts/tsan.sh

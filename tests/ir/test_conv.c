@@ -162,7 +162,7 @@ static void test_random(void **state)
 {
     (void)state;
     uint32_t checked = 0;
-    for (int i = 0; i < 250; i++) {
+    for (int i = 0; i < 120; i++) {
         gen g = {.seed = (uint64_t)i * 7919 + 17};
         bench t;
         gen_init(&g);
@@ -171,7 +171,7 @@ static void test_random(void **state)
         checked += check_all(&t);
         ap_ctx_release(g.ctx);
     }
-    assert_true(checked > 4000);
+    assert_true(checked > 2000);
 }
 
 int main(void)

@@ -119,7 +119,7 @@ static void test_ascent(void **state)
     ap_ctx *ctx = ap_ctx_create();
     ap_arena *a = &ctx->scratch;
     uint64_t tight = 0, fixed = 0, solved = 0;
-    for (uint32_t i = 0; i < test_rounds(3000); i++, ap_arena_reset(a)) {
+    for (uint32_t i = 0; i < test_rounds(1500); i++, ap_arena_reset(a)) {
         ap_kernel k;
         int64_t unit = i % 2 ? 1 : 1000000;
         if (!random_kernel(&r, a, &(shape){9, 4, 500, unit, i % 3 == 1}, i % 5 < 3, &k))
@@ -203,7 +203,7 @@ static void test_rounds_to_the_end(void **state)
     rng r = {31};
     ap_ctx *ctx = ap_ctx_create();
     uint32_t closed = 0, all = 0, none = 0;
-    for (uint32_t i = 0; i < test_rounds(600); i++, ap_arena_reset(&ctx->scratch)) {
+    for (uint32_t i = 0; i < test_rounds(400); i++, ap_arena_reset(&ctx->scratch)) {
         ap_kernel k;
         if (!random_kernel(&r, &ctx->scratch, &(shape){9, 5, 2000, i % 2 ? 1 : 1000, i % 4 != 0}, false, &k))
             continue;
@@ -254,7 +254,7 @@ static void test_pairs_to_the_end(void **state)
     rng r = {51};
     ap_ctx *ctx = ap_ctx_create();
     uint32_t closed = 0, all = 0, none = 0;
-    for (uint32_t i = 0; i < test_rounds(800); i++, ap_arena_reset(&ctx->scratch)) {
+    for (uint32_t i = 0; i < test_rounds(400); i++, ap_arena_reset(&ctx->scratch)) {
         ap_kernel k;
         if (!random_kernel(&r, &ctx->scratch, &(shape){9, 5, 2000, i % 2 ? 1 : 1000, i % 4 != 0}, true, &k))
             continue;

@@ -115,7 +115,7 @@ static void test_switches(void **state)
         opt.presolve = (i & 1) != 0;
         opt.eliminate = (i & 2) != 0;
         opt.mip = (i & 4) != 0;
-        compare(&(shape){9, 4, 400, 1, i % 3 == 0}, &opt, 10 + (uint64_t)i, test_rounds(2500), opt.mip);
+        compare(&(shape){9, 4, 400, 1, i % 3 == 0}, &opt, 10 + (uint64_t)i, test_rounds(1500), opt.mip);
     }
 }
 
@@ -163,7 +163,7 @@ static void test_wide(void **state)
     (void)state;
     rng r = {91};
     ap_ctx *ctx = ap_ctx_create();
-    uint32_t same = 0, by_ascent = 0, rounds = test_rounds(100);
+    uint32_t same = 0, by_ascent = 0, rounds = test_rounds(40);
     for (uint32_t i = 0; i < rounds; i++, ap_arena_reset(&ctx->scratch)) {
         ap_problem p;
         ap_solution free, a, b;
