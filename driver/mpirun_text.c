@@ -27,11 +27,13 @@ static void read_notice(ap_mpirun_text *t)
     memcpy(t->host, host, sizeof host);
 }
 
-/* How many notices were left out is no news either, or that one was cut when the job ended (show_help.c). */
+/* How many notices were left out is no news either, or that one was cut when the job ended (show_help.c), or that the
+ * memory of a process is gone from which another one was reading (btl_vader_get.c, errno 3: ESRCH). */
 static bool is_about_notices(const char *line)
 {
     return *line == '[' && (strstr(line, "sent help message") || strstr(line, "orte_base_help_aggregate") ||
-                            (strstr(line, "ORTE_ERROR_LOG") && strstr(line, "show_help.c")));
+                            (strstr(line, "ORTE_ERROR_LOG") && strstr(line, "show_help.c")) ||
+                            (strstr(line, "] Read -1, expected ") && strstr(line, ", errno = 3")));
 }
 
 static bool read_report(ap_mpirun_text *t)

@@ -78,7 +78,7 @@ def test_check_split(autopar, models, tmp_path, name, split):
     assert result["ok"] and result["outputs"], result
 
 
-EMULATED = {"2": ("--devices", 2), "2x2": SPLITS["2x2"], "2x2-forced": SPLITS["2x2-forced"]}
+EMULATED = {"2x2": SPLITS["2x2"], "2x2-forced": SPLITS["2x2-forced"]}
 
 
 @pytest.mark.parametrize("split", EMULATED)

@@ -77,7 +77,7 @@ class Job:
 # ---- right numbers ----
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_exchanges(tools, ranks):
     where, env = tools
     p = subprocess.run([*mpirun(ranks), where / "comm_check", "exchanges", str(ranks)], capture_output=True, text=True,
@@ -334,7 +334,8 @@ def test_wrong_data(autopar, tools, tmp_path, shared):
     its own messages is not passed on."""
     autopar("compile", lookup(tmp_path), "-o", tmp_path / "out", "--devices", 2, "--split", "force")
     (tmp_path / "bin").mkdir()
-    noise = "[vm:1] [[1,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer in file ../orte/util/show_help.c at line 507"
+    noise = ("[vm:1] [[1,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer in file ../orte/util/show_help.c at line 507\n"
+             "[vm:2] Read -1, expected 8192, errno = 3")
     folder = "" if shared else "export AUTOPAR_JOB_FAILED=/nowhere/failed\n"
     (tmp_path / "bin" / "mpirun").write_text(f'#!/bin/sh\n{folder}echo "{noise}" >&2\nexec {MPIRUN} "$@"\n')
     (tmp_path / "bin" / "mpirun").chmod(0o755)

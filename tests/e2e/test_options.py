@@ -257,7 +257,7 @@ def test_killed_worker(autopar, tmp_path):
 def test_interrupted_run(autopar, tmp_path):
     tmp = tmp_path / "tmp"
     tmp.mkdir()
-    p = start(autopar, tmp_path, "run", tmp_path / "big.onnx", env={**os.environ, "TMPDIR": str(tmp)})
+    p = start(autopar, tmp_path, "run", tmp_path / "big.onnx", "--codegen", "c", env={**os.environ, "TMPDIR": str(tmp)})
     wait_for(lambda: list(tmp.glob("autopar-*/*.c")), p)
     p.terminate()
     p.communicate(timeout=60)
