@@ -21,15 +21,15 @@ printf '%s\n' backend_model backend_kernels runtime_pipeline runtime_exchange | 
 
 # Random programs of stages and channels.
 for ranks in 3 6; do
-    build/tsan/bin/comm_check programs $ranks 0 500 >"$scratch/log" 2>&1 ||
+    build/tsan/bin/comm_check programs $ranks 0 300 >"$scratch/log" 2>&1 ||
         { cat "$scratch/log" >&2; echo "tsan: random programs on $ranks ranks failed" >&2; exit 1; }
-    echo "tsan: 500 random programs on $ranks ranks: clean"
+    echo "tsan: 300 random programs on $ranks ranks: clean"
 done
 
 # The solver on two threads, stopped by the clock of its third.
 PYTHONPATH=tests/e2e PYTHONDONTWRITEBYTECODE=1 $python -c \
     'import json, sys, test_solve; json.dump(test_solve.grid(20), open(sys.argv[1], "w"))' "$scratch/grid.json"
-build/tsan/bin/autopar solve "$scratch/grid.json" -q --threads 2 --timeout 10 >"$scratch/solution"
+build/tsan/bin/autopar solve "$scratch/grid.json" -q --threads 2 --timeout 5 >"$scratch/solution"
 echo "tsan: solve: clean"
 
 # Two runs of each program at a time, several requests each.
