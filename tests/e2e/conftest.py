@@ -49,7 +49,7 @@ def models():
 
 
 # Modules that ask what is computed and exchanged, in dozens of small programs: -O1 saves 5 to 22 % of their processor time.
-# All others, and all kernels of tests/backend, are compiled as users compile, with -O3.
+# All others are compiled as users compile, with -O3; unit tests, under sanitizers, with -O1 (tests/CMakeLists.txt).
 QUICK = {"test_padded", "test_grouped", "test_blocks", "test_mesh"}
 
 
