@@ -49,8 +49,10 @@ def models():
 
 
 # Modules that ask what is computed and exchanged, in dozens of small programs: -O1 saves 5 to 22 % of their processor time.
-# All others are compiled as users compile, with -O3; unit tests, under sanitizers, with -O1 (tests/CMakeLists.txt).
-QUICK = {"test_padded", "test_grouped", "test_blocks", "test_mesh"}
+# All others (models, operators, speed) are compiled as users compile, with -O3; unit tests, under sanitizers, with -O1
+# (tests/CMakeLists.txt).
+QUICK = {"test_across", "test_blocks", "test_grouped", "test_hosts", "test_idle", "test_mesh", "test_microbatches", "test_mpi",
+         "test_padded", "test_pins", "test_pipeline", "test_pipelines", "test_trace", "test_weights"}
 
 
 @pytest.fixture(autouse=True, scope="module")
