@@ -1,5 +1,6 @@
 # libautopar_rt_cuda: the target for GPUs, where the toolkit of CUDA, cuDNN and NCCL are found; nothing demands them, and
 # nothing here is linked with libcuda. Sets AP_HAS_CUDA. Builds for tests leave it out: they run its sources on the shim.
+# autopar_profile_cuda: measures GPUs; a program of its own, since what links CUDA is not under the GPL.
 option(AP_CUDA "Build the runtime for GPUs where CUDA, cuDNN and NCCL are found" ON)
 if(NOT AP_CUDA)
   return()
@@ -34,23 +35,28 @@ foreach(n 80 90)
     list(APPEND cuda_code -gencode arch=compute_${n},code=sm_${n})
   endif()
 endforeach()
-file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/cuda/*.cu)
-set(cuda_objects)
-foreach(source ${cuda_kernels})
-  get_filename_component(stem ${source} NAME_WE)
-  set(object ${CMAKE_BINARY_DIR}/cuda/${stem}.o)
-  add_custom_command(
-    OUTPUT ${object}
-    COMMAND ${NVCC} -std=c++17 -O3 ${cuda_code} -Xcompiler -fPIC,-fvisibility=hidden -I${PROJECT_SOURCE_DIR}/runtime
-            -MD -MF ${object}.d -c ${source} -o ${object}
-    DEPENDS ${source} DEPFILE ${object}.d VERBATIM)
-  list(APPEND cuda_objects ${object})
-endforeach()
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
+# ap_cuda_objects(OUT SOURCES...): what nvcc makes of .cu files, whose names without folders differ
+function(ap_cuda_objects out)
+  set(objects)
+  foreach(source ${ARGN})
+    get_filename_component(stem ${source} NAME_WE)
+    set(object ${CMAKE_BINARY_DIR}/cuda/${stem}.o)
+    add_custom_command(
+      OUTPUT ${object}
+      COMMAND ${NVCC} -std=c++17 -O3 ${cuda_code} -Xcompiler -fPIC,-fvisibility=hidden -I${PROJECT_SOURCE_DIR}/runtime
+              -I${PROJECT_SOURCE_DIR}/runtime/cuda -MD -MF ${object}.d -c ${source} -o ${object}
+      DEPENDS ${source} DEPFILE ${object}.d VERBATIM)
+    list(APPEND objects ${object})
+  endforeach()
+  set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  set(${out} ${objects} PARENT_SCOPE)
+endfunction()
 
+file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/cuda/*.cu)
+ap_cuda_objects(cuda_objects ${cuda_kernels})
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/cuda/*.c)
 add_library(autopar_rt_cuda STATIC ${cuda_sources} ${cuda_objects})
-set_source_files_properties(${cuda_objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 set_target_properties(autopar_rt_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden
                       EXPORT_NAME rt_cuda)
 target_compile_options(autopar_rt_cuda PRIVATE $<TARGET_PROPERTY:ap_options,INTERFACE_COMPILE_OPTIONS>)
@@ -60,3 +66,22 @@ target_include_directories(autopar_rt_cuda SYSTEM PRIVATE ${cuda_includes})
 target_link_libraries(autopar_rt_cuda PUBLIC autopar_rt)
 configure_file(runtime/cuda/autopar_rt_cuda.h ${CMAKE_BINARY_DIR}/include/autopar_rt_cuda.h COPYONLY)
 configure_file(runtime/cuda/autopar_rt_device.h ${CMAKE_BINARY_DIR}/include/autopar_rt_device.h COPYONLY)
+
+foreach(library cublasLt cudnn nccl cudart)
+  find_library(CUDA_LIB_${library} ${library} HINTS ${cuda_home}/lib64 ${cuda_home}/lib)
+  mark_as_advanced(CUDA_LIB_${library})
+  if(NOT CUDA_LIB_${library})
+    message(STATUS "lib${library} is not there: no autopar_profile_cuda")
+    return()
+  endif()
+  list(APPEND cuda_libraries ${CUDA_LIB_${library}})
+endforeach()
+file(GLOB profile_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/cuda/profile/*.c)
+ap_cuda_objects(profile_objects ${PROJECT_SOURCE_DIR}/runtime/cuda/profile/measured.cu)
+add_executable(autopar_profile_cuda ${profile_sources} ${profile_objects})
+target_compile_options(autopar_profile_cuda PRIVATE $<TARGET_PROPERTY:ap_options,INTERFACE_COMPILE_OPTIONS>)
+target_compile_definitions(autopar_profile_cuda PRIVATE $<TARGET_PROPERTY:ap_options,INTERFACE_COMPILE_DEFINITIONS>)
+target_include_directories(autopar_profile_cuda PRIVATE ${PROJECT_SOURCE_DIR}/runtime/cuda)
+target_include_directories(autopar_profile_cuda SYSTEM PRIVATE ${cuda_includes})
+target_link_libraries(autopar_profile_cuda PRIVATE autopar_rt_cuda ${cuda_libraries} stdc++)
+set_target_properties(autopar_profile_cuda PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)

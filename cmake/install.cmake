@@ -83,6 +83,9 @@ install(FILES ${CMAKE_BINARY_DIR}/completion/autopar
 add_custom_target(documents ALL DEPENDS ${made})
 if(AP_HAS_CUDA)
   install(TARGETS autopar_rt_cuda EXPORT autopar)
+  if(TARGET autopar_profile_cuda)
+    install(TARGETS autopar_profile_cuda)
+  endif()
   install(FILES runtime/cuda/autopar_rt_cuda.h runtime/cuda/autopar_rt_device.h
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   configure_file(cmake/autopar_rt_cuda.pc.in ${CMAKE_BINARY_DIR}/autopar_rt_cuda.pc @ONLY)

@@ -44,7 +44,7 @@ long=$(wc -l $sources | awk '$2 != "total" && $1 > 900 { print $2 }')
 [ -z "$long" ] || complain "over 900 lines: $long"
 
 # What goes into output, or is linked with it, is MIT.
-for f in runtime/*.[ch] ir/op/pointwise.def examples/*/*.c; do
+for f in runtime/*.[ch] runtime/*/*.[ch]* runtime/*/*/*.[ch]* ir/op/pointwise.def examples/*/*.c; do
     head -2 "$f" | grep -q 'SPDX-License-Identifier: MIT' || complain "$f: no MIT SPDX line"
 done
 exit $bad

@@ -104,7 +104,10 @@ static int choose_gpu(aprt_device *d)
     cuda_device *c = cuda_of(d);
     const aprt_instance *in = d->instance;
     int count = 0, before = 0, all = 0;
-    CUDA_DO(d, cudaGetDeviceCount, &count);
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess || count == 0)
+        return cuda_fail(d, APRT_ERR_ENV, "there is no GPU, or no driver for it: %s",
+                         error == cudaSuccess ? "none was found" : cudaGetErrorString(error));
     for (int32_t i = 0; i < in->nworkers; i++) {
         const bool has = aprt_layout_stage(&in->layout, in->first_rank + i)->target != NULL;
         before += has && in->first_rank + i < d->rank;
