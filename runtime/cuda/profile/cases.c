@@ -46,15 +46,15 @@ static void add(maker *m, profile_case k, int64_t operand, int64_t weights, int6
 {
     profile_cases *c = m->out;
     const int64_t limit = m->opt->limit;
-    if (limit > 0 && (k.flops > limit || k.bytes > limit))
+    if (limit > 0 && (k.flops > limit || k.simple + k.functions > limit || k.bytes > limit))
         return;
+    k.what = k.what ? k.what : "";
     c->at = grown(m, c->at, c->n, sizeof *c->at);
     if (m->failed)
         return;
     k.a = 0;
     k.b = aligned(operand);
     k.c = k.b + weights;
-    k.each = k.each ? k.each : k.flops;
     c->at[c->n++] = k;
     const int64_t end = k.c + aligned(result);
     c->arena_bytes = end > c->arena_bytes ? end : c->arena_bytes;
@@ -75,24 +75,29 @@ static void add_memory(maker *m)
 {
     const int64_t most = m->opt->quick ? 16 * MIB : 128 * MIB; /* elements */
     for (int64_t n = 1024; n <= most; n *= 2) {
-        profile_case k = {.kind = PROFILE_MEMORY, .dtype = APRT_F32, .flops = n, .bytes = 8 * n, .extent = {n}};
+        profile_case k = {.kind = PROFILE_MEMORY, .dtype = APRT_F32, .simple = n, .bytes = 8 * n, .extent = {n}};
         snprintf(k.name, sizeof k.name, "%" PRId64 " kB read and written", n * 4 / 1024);
         add(m, k, 4 * n, 0, 4 * n);
     }
 }
 
-/* FLOPs as ir/op/pointwise.def counts them: exp 8, erf 12, division 4, rsqrt 5. */
+/* FLOPs as ir/op/pointwise.def counts them, those that have their own instructions by half: exp 8, erf 12, division 2,
+ * rsqrt 2. */
 static void add_row(maker *m, profile_rows what, int64_t rows, int64_t columns)
 {
     static const struct {
         const char *name;
-        int64_t each, row;
-    } of[] = {
-        [PROFILE_SOFTMAX] = {"softmax", 15, 0}, [PROFILE_NORM] = {"norm", 5, 5}, [PROFILE_GELU] = {"gelu", 14, 0}};
+        int64_t simple, functions, of_row; /* of an element; functions once a row */
+    } of[] = {[PROFILE_POLYNOMIAL] = {"polynomial", 16, 0, 0},
+              [PROFILE_SOFTMAX] = {"softmax", 3, 10, 0},
+              [PROFILE_GELU] = {"gelu", 2, 12, 0},
+              [PROFILE_NORM] = {"norm", 5, 0, 2}};
     const int64_t n = rows * columns;
     profile_case k = {.kind = PROFILE_ROWS,
                       .dtype = APRT_F32,
-                      .flops = n * of[what].each + rows * of[what].row,
+                      .simple = n * of[what].simple,
+                      .functions = n * of[what].functions + rows * of[what].of_row,
+                      .row = columns,
                       .bytes = 8 * n,
                       .rows = what,
                       .extent = {rows, columns}};
@@ -105,7 +110,7 @@ static void add_rows(maker *m)
     static const int64_t all[][2] = {{128, 128},   {128, 768},   {1024, 1024}, {512, 3072},
                                      {4096, 4096}, {8192, 1024}, {65536, 128}, {16, 384}};
     for (int i = 0; i < (m->opt->quick ? 3 : (int)(sizeof all / sizeof *all)); i++)
-        for (int what = PROFILE_SOFTMAX; what <= PROFILE_GELU; what++)
+        for (int what = PROFILE_POLYNOMIAL; what <= PROFILE_NORM; what++)
             add_row(m, (profile_rows)what, all[i][0], all[i][1]);
 }
 
@@ -117,7 +122,10 @@ static void add_product(maker *out, int32_t dtype, int64_t batch, int64_t m, int
     const int64_t step = aligned(batch * k * n * size), weights = step > pool ? 1 : pool / step;
     profile_case p = {.kind = PROFILE_PRODUCT,
                       .dtype = dtype,
+                      .what = "matrix",
                       .each = 2 * m * n * k,
+                      .columns = n,
+                      .depth = k,
                       .flops = 2 * batch * m * n * k,
                       .bytes = batch * (m * k + k * n + m * n) * size,
                       .step = step,
@@ -197,7 +205,13 @@ static void add_conv(maker *m, int32_t dtype, const shape *s)
                   bytes = aprt_dtype_bytes(dtype);
     profile_case k = {.kind = PROFILE_CONV,
                       .dtype = dtype,
+                      .what = s->groups > 1 && s->in == 1 && s->out == 1 ? "depthwise"
+                              : s->kernel > 1                            ? "spatial"
+                                                                         : "pointwise",
+                      .each = 2 * y * depth,
                       .flops = 2 * y * depth,
+                      .columns = s->out,
+                      .depth = depth,
                       .bytes = (x + w + y) * bytes,
                       .number = m->out->nslots};
     aprt_conv *c = &k.conv;

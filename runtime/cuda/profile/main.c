@@ -5,11 +5,11 @@
  * Measures N GPUs (default: all that there are), which work at the same time, and prints one JSON object:
  *
  *     {"version": 1, "gpu": NAME, "devices": N, "memory": BYTES, "cases": [
- *      {"kind": KIND, "type": TYPE, "name": TEXT, "each": N, "flops": N, "bytes": N, "steps": N, "seconds": S}, ...]}
+ *      {"kind": KIND, "type": TYPE, "name": TEXT, "what": TEXT, "each": N, ..., "seconds": S}, ...]}
  *
  * memory is what a program finds free on the GPU that has the least; what the numbers of a case count is said in
- * profile.h; the type "tf32" is f32 computed in TF32. --limit leaves out cases of more FLOPs or bytes. Exit code 4:
- * there is no GPU, or something failed on it. */
+ * profile.h, of whose fields they have the names; the type "tf32" is f32 computed in TF32. --limit leaves out cases of
+ * more FLOPs or bytes. Exit code 4: there is no GPU, or something failed on it. */
 #include "profile.h"
 
 #include <cuda_runtime_api.h>
@@ -104,14 +104,28 @@ static double of_ranks(const double *seconds, int32_t nranks, uint32_t ncases, u
     return one[(nranks - 1) / 4];
 }
 
+static void print_number(const char *name, int64_t value)
+{
+    printf("\"%s\": %" PRId64 ", ", name, value);
+}
+
 static void print_cases(const profile_options *opt, const profile_cases *c, const double *seconds)
 {
     for (uint32_t i = 0; i < c->n; i++) {
         const profile_case *k = &c->at[i];
-        printf("%s\n {\"kind\": \"%s\", \"type\": \"%s\", \"name\": \"%s\", \"each\": %" PRId64 ", \"flops\": %" PRId64
-               ", \"bytes\": %" PRId64 ", \"steps\": %" PRId64 ", \"seconds\": %.9e}",
+        printf("%s\n {\"kind\": \"%s\", \"type\": \"%s\", \"name\": \"%s\", \"what\": \"%s\", ",
                i || opt->tf32 ? "," : "", profile_kind_name(k->kind), opt->tf32 ? "tf32" : aprt_dtype_name(k->dtype),
-               k->name, k->each, k->flops, k->bytes, k->steps, of_ranks(seconds, opt->devices, c->n, i));
+               k->name, k->what);
+        print_number("each", k->each);
+        print_number("flops", k->flops);
+        print_number("columns", k->columns);
+        print_number("depth", k->depth);
+        print_number("simple", k->simple);
+        print_number("functions", k->functions);
+        print_number("row", k->row);
+        print_number("bytes", k->bytes);
+        print_number("steps", k->steps);
+        printf("\"seconds\": %.9e}", of_ranks(seconds, opt->devices, c->n, i));
     }
 }
 

@@ -143,6 +143,21 @@ static void start_rows(aprt_device *d, const float *x, float *y, int64_t rows, i
         APRT_LAUNCH((by_rows<Row, 512, 16>), aprt_cuda_grid(d, rows), 512, APRT_FOLD_BYTES, stream, x, y, rows, columns);
 }
 
+/* As profiles of processors have it: FLOPs without functions. */
+static __global__ void polynomial(const float *x, float *y, int64_t packs)
+{
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < packs; i += (int64_t)gridDim.x * blockDim.x) {
+        aprt_pack<4, float> v = aprt_load_pack<4>(x + 4 * i);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float in = v.at[j], a = in * in, b = a + in, c = b * a, e = c - in, f = e * b, g = f + c, h = g * e;
+            const float k = h - a, l = k * g, m = l + b, n = m * k, o = aprt_max_f32(n, h), p = o * m;
+            v.at[j] = aprt_min_f32(p, l) * o - in;
+        }
+        aprt_store_pack<4>(y + 4 * i, v);
+    }
+}
+
 extern "C" void profile_rows_run(aprt_device *d, profile_rows what, const float *x, float *y, int64_t rows,
                                  int64_t columns)
 {
@@ -151,6 +166,9 @@ extern "C" void profile_rows_run(aprt_device *d, profile_rows what, const float 
         start_rows<softmax_row>(d, x, y, rows, columns);
     else if (what == PROFILE_NORM)
         start_rows<norm_row>(d, x, y, rows, columns);
+    else if (what == PROFILE_POLYNOMIAL)
+        APRT_LAUNCH(polynomial, aprt_cuda_grid(d, blocks_for(packs, THREADS)), THREADS, 0, aprt_cuda_stream(d), x, y,
+                    packs);
     else
         APRT_LAUNCH(gelu, aprt_cuda_grid(d, blocks_for(packs, THREADS)), THREADS, 0, aprt_cuda_stream(d), x, y, packs);
     aprt_cuda_launched(d);

@@ -16,7 +16,7 @@ enum { PROFILE_NAME = 64 };
 typedef enum profile_kind {
     PROFILE_LAUNCH,   /* a kernel of 16 elements */
     PROFILE_MEMORY,   /* as many elements read as written */
-    PROFILE_ROWS,     /* softmax, norm, GELU */
+    PROFILE_ROWS,     /* softmax, norm, GELU, a polynomial */
     PROFILE_PRODUCT,  /* cuBLASLt */
     PROFILE_CONV,     /* cuDNN, or our own kernel where that is what runs */
     PROFILE_EXCHANGE, /* NCCL */
@@ -26,17 +26,21 @@ typedef enum profile_kind {
 } profile_kind;
 const char *profile_kind_name(profile_kind kind);
 
-typedef enum profile_rows { PROFILE_SOFTMAX, PROFILE_NORM, PROFILE_GELU } profile_rows;
+typedef enum profile_rows { PROFILE_POLYNOMIAL, PROFILE_SOFTMAX, PROFILE_GELU, PROFILE_NORM } profile_rows;
 
-/* One thing that is measured. flops, bytes and steps are counted as plans count them. */
+/* One thing that is measured. Work is counted as plans count it. */
 typedef struct profile_case {
     profile_kind kind;
     int32_t dtype;
     char name[PROFILE_NAME];
-    int64_t each;  /* FLOPs of one product; of all other work `flops` */
-    int64_t flops; /* of all products, of a convolution, of pointwise work */
-    int64_t bytes; /* touched; EXCHANGE: that cross a link; copies: that are copied */
-    int64_t steps; /* EXCHANGE: latencies */
+    const char *what;       /* "matrix"; of a convolution "spatial", "pointwise", "depthwise"; otherwise "" */
+    int64_t each;           /* FLOPs of one product */
+    int64_t flops;          /* of all products, of a convolution */
+    int64_t columns, depth; /* of one: columns or result channels, terms of a sum */
+    int64_t simple;         /* FLOPs of pointwise work and folds */
+    int64_t functions, row; /* FLOPs of functions, in rows of so many elements */
+    int64_t bytes;          /* touched; EXCHANGE: that cross a link; copies: that are copied */
+    int64_t steps;          /* EXCHANGE: latencies */
     aprt_cuda_product product;
     aprt_conv conv;
     uint32_t number;       /* of a slot of convolutions, of an exchange of the stage */

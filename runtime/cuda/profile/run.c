@@ -106,7 +106,7 @@ static int calls_of(const meter *m, const profile_case *k)
 {
     const bool copies = k->kind == PROFILE_UPLOAD || k->kind == PROFILE_DOWNLOAD;
     const int64_t bytes = k->kind == PROFILE_EXCHANGE || copies ? 20000000 : 1000000000;
-    const int64_t n = least(INT64_C(20000000000) / (k->flops + 1), bytes / (k->bytes + 1));
+    const int64_t n = least(INT64_C(20000000000) / (k->flops + k->simple + k->functions + 1), bytes / (k->bytes + 1));
     return (int)(n < 1 ? 1 : least(n, m->stage->most_calls));
 }
 
