@@ -30,7 +30,7 @@ typedef struct ap_backend_toolchain {
     const char *march;       /* NULL: native */
     const char *gpu;         /* sm_90, ...: machine code for this GPU alone; NULL: for all that are usual */
     bool convolutions;       /* of the program: ap_backend_has_conv */
-    bool objects;            /* kernels.o, program.o and main.o are in the folder: they are only linked */
+    bool objects;            /* kernels.o, program.o and main.o are in the folder: they are only linked, and stay */
     bool cuda, cuda_only;    /* of the program: has stages on GPUs, and no others */
 } ap_backend_toolchain;
 

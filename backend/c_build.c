@@ -273,6 +273,8 @@ ap_status ap_backend_c_build(ap_ctx *ctx, const char *dir, const char *name, con
     if (status == AP_OK)
         status = link_model(&b);
     unlink(b.log);
+    if (tools->objects) /* they are what it was made from */
+        return status;
     unlink(text(&b, "%s/kernels.o", dir));
     unlink(text(&b, "%s/kernels_cuda.o", dir));
     unlink(text(&b, "%s/program.o", dir));

@@ -21,6 +21,26 @@ static const char cmake[] =
     "target_link_libraries(model PRIVATE @)\n"
     "set_target_properties(model PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})\n";
 
+/* Object files in the place of sources. */
+static const char cmake_objects[] =
+    "cmake_minimum_required(VERSION 3.16)\n"
+    "project(@ C)\n"
+    "\n"
+    "# The runtime, from an installation of autopar (-DCMAKE_PREFIX_PATH=...).\n"
+    "find_package(autopar REQUIRED)\n"
+    "\n"
+    "set_source_files_properties(program.o kernels.o main.o PROPERTIES EXTERNAL_OBJECT ON)\n"
+    "add_library(@ STATIC program.o kernels.o)\n"
+    "set_target_properties(@ PROPERTIES LINKER_LANGUAGE C)\n"
+    "target_include_directories(@ PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})\n"
+    "target_link_libraries(@ PUBLIC autopar::rt%)\n"
+    "\n"
+    "# Beside the weights, where it looks for them.\n"
+    "add_executable(model main.o)\n"
+    "target_link_libraries(model PRIVATE @)\n"
+    "set_target_properties(model PROPERTIES LINKER_LANGUAGE C RUNTIME_OUTPUT_DIRECTORY "
+    "${CMAKE_CURRENT_SOURCE_DIR})\n";
+
 static const char pc[] = "prefix=${pcfiledir}\n"
                          "\n"
                          "Name: @\n"
@@ -78,21 +98,25 @@ static void print_template(const ap_emit *e, ap_text *t, const char *s)
     }
 }
 
-ap_status ap_emit_build_files(const ap_emit *e)
-{
-    ap_text t;
-    ap_text_init(&t, &e->ctx->scratch);
-    print_template(e, &t, cmake);
-    AP_TRY(ap_emit_file(e, "CMakeLists.txt", &t));
-    return ap_emit_pc(e);
-}
-
-ap_status ap_emit_pc(const ap_emit *e)
+static ap_status print_files(const ap_emit *e, const char *lists)
 {
     ap_text t, file;
+    ap_text_init(&t, &e->ctx->scratch);
+    print_template(e, &t, lists);
+    AP_TRY(ap_emit_file(e, "CMakeLists.txt", &t));
     ap_text_init(&t, &e->ctx->scratch);
     print_template(e, &t, pc);
     ap_text_init(&file, &e->ctx->scratch);
     ap_text_addf(&file, "%s.pc", e->opt->name);
     return ap_emit_file(e, ap_text_str(&file), &t);
+}
+
+ap_status ap_emit_build_files(const ap_emit *e)
+{
+    return print_files(e, cmake);
+}
+
+ap_status ap_emit_object_files(const ap_emit *e)
+{
+    return print_files(e, cmake_objects);
 }

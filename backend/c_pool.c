@@ -1,19 +1,10 @@
-/* Pools as C. One loop or one windowed dimension, that along which memory is walked by ones, is the *lane*: the
- * innermost loop, which the compiler turns into vector code.
- *
- *     for loops, for windows of the other dimensions {
- *         whole windows      for lane { y = op(op(x[a], x[b]), x[c]) ... }       all places of the window written out
- *         cut windows        for lane blocks { acc[] = start; for places { for lane { acc[] = op(acc[], x[]) } } }
- *     }
- *
- * A windowed lane has windows that are cut at its ends; these are folded one by one. */
+/* Pools as C: what backend/pool.h says of them, in words. */
 #include "backend/emit.h"
+#include "backend/pool.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-
-enum { BLOCK = 64, MOST_PLACES = 32, LONG_SUM = 4096, NO_LANE = -1 };
 
 typedef struct pool {
     const ap_emit *e;
@@ -21,8 +12,8 @@ typedef struct pool {
     const ap_kernel *k;
     const ap_pooling *p;
     int depth;
-    int lane_loop, lane_dim; /* NO_LANE: not this kind */
-    const char *acc;         /* type of what is folded into */
+    ap_pool_lane lane;
+    const char *acc; /* type of what is folded into */
 } pool;
 
 #define line(w, ...) ap_emit_line((w)->e, (w)->t, (w)->depth, __VA_ARGS__)
@@ -41,64 +32,19 @@ static void close_block(pool *w)
 
 static bool is_max(const pool *w)
 {
-    return w->p->kind == AP_POOL_MAX || w->p->kind == AP_POOL_ARGMAX;
-}
-
-static int64_t places(const pool *w)
-{
-    int64_t n = 1;
-    for (int d = 0; d < w->p->ndims; d++)
-        n = ap_sat_mul(n, w->p->dim[d].window.kernel);
-    return n;
+    return ap_pool_is_max(w->p);
 }
 
 static const char *acc_type(const pool *w)
 {
-    ap_dtype t = w->k->operand[0].dtype;
-    if (is_max(w) || (ap_dtype_is_float(t) && places(w) <= LONG_SUM))
-        return ap_emit_register(t);
-    return ap_dtype_is_float(t) ? "double" : "uint64_t";
-}
-
-/* ---- lanes ---- */
-
-static void choose_lane(pool *w)
-{
-    const ap_pooling *p = w->p;
-    int best = 0;
-    w->lane_loop = w->lane_dim = NO_LANE;
-    for (int l = 0; l < p->nloops && p->kind != AP_POOL_ARGMAX; l++) {
-        int score = p->extent[l] < 4 ? 0 : 4 * (p->from[l] == 1) + 2 * (p->to[l] == 1);
-        if (score > best) {
-            best = score;
-            w->lane_loop = l;
-        }
+    switch (ap_pool_fold_type(w->p, w->k->operand[0].dtype)) {
+    case AP_FOLD_DOUBLE:
+        return "double";
+    case AP_FOLD_U64:
+        return "uint64_t";
+    default:
+        return ap_emit_register(w->k->operand[0].dtype);
     }
-    for (int d = 0; d < p->ndims && p->kind != AP_POOL_ARGMAX; d++) {
-        const ap_pool_dim *m = &p->dim[d];
-        int score = m->count < 4 ? 0 : 3 * (m->from == 1) + 2 * (m->to == 1);
-        if (score > best) {
-            best = score;
-            w->lane_dim = d;
-            w->lane_loop = NO_LANE;
-        }
-    }
-}
-
-/* Windows [*first, *end) of a dimension are whole. */
-static void whole_windows(const ap_pool_dim *m, int64_t *first, int64_t *end)
-{
-    const ap_window *w = &m->window;
-    int64_t last = m->extent - 1 - (w->kernel - 1) * w->dilation + w->lo;
-    *first = ap_min_i64(m->count, (w->lo + w->stride - 1) / w->stride);
-    *end = last < 0 ? *first : ap_max_i64(*first, ap_min_i64(m->count, last / w->stride + 1));
-}
-
-static bool is_never_cut(const ap_pool_dim *m)
-{
-    int64_t first, end;
-    whole_windows(m, &first, &end);
-    return first == 0 && end == m->count;
 }
 
 /* ---- expressions ---- */
@@ -125,12 +71,12 @@ static const char *strides_text(const pool *w, bool result)
     ap_text t;
     ap_text_init(&t, &w->e->ctx->scratch);
     for (int l = 0; l < w->p->nloops; l++)
-        if (l != w->lane_loop)
+        if (l != w->lane.loop)
             add_term(&t, result ? w->p->to[l] : w->p->from[l], 'i', l);
     int64_t start = 0;
     for (int d = 0; d < w->p->ndims; d++) {
         const ap_pool_dim *m = &w->p->dim[d];
-        if (d != w->lane_dim)
+        if (d != w->lane.dim)
             add_term(&t, result ? m->to : m->window.stride * m->from, 'o', d);
         start -= m->window.lo * m->from;
     }
@@ -195,7 +141,7 @@ static void print_cut(pool *w, int d)
 {
     const ap_pool_dim *m = &w->p->dim[d];
     const ap_window *v = &m->window;
-    if (is_never_cut(m)) {
+    if (ap_pool_is_never_cut(m)) {
         line(w, "const int64_t b%d = 0, e%d = %" PRId64 ";", d, d, v->kernel);
         return;
     }
@@ -232,7 +178,7 @@ static bool count_text(const pool *w, int d, bool whole, int64_t *constant, char
     bool pads = w->p->kind == AP_POOL_AVG_PADS;
     bool full = (m->count - 1) * v->stride + (v->kernel - 1) * v->dilation < m->extent + v->lo + v->hi;
     *constant = v->kernel;
-    if (whole || (pads ? full : is_never_cut(m)))
+    if (whole || (pads ? full : ap_pool_is_never_cut(m)))
         return true;
     int64_t end = m->extent + v->lo + v->hi + v->dilation - 1;
     if (!pads)
@@ -258,7 +204,7 @@ static const char *print_scale(pool *w, bool whole, bool walks_lane)
     for (int d = 0; d < w->p->ndims; d++) {
         int64_t constant;
         char text[192];
-        if (count_text(w, d, whole || (walks_lane && d == w->lane_dim), &constant, text, sizeof text))
+        if (count_text(w, d, whole || (walks_lane && d == w->lane.dim), &constant, text, sizeof text))
             all = ap_sat_mul(all, constant);
         else
             ap_text_addf(&t, "%s%s", t.len ? "*" : "", text);
@@ -278,7 +224,7 @@ static const char *print_scale(pool *w, bool whole, bool walks_lane)
 static void open_places(pool *w, bool skip_lane)
 {
     for (int d = 0; d < w->p->ndims; d++) {
-        bool lane = skip_lane && d == w->lane_dim;
+        bool lane = skip_lane && d == w->lane.dim;
         char head[128];
         if (lane)
             snprintf(head, sizeof head, "for (int64_t t%d = 0; t%d < %" PRId64 "; t%d++)", d, d,
@@ -335,8 +281,8 @@ static void print_one(pool *w)
     ap_text lane;
     ap_text_init(&lane, &w->e->ctx->scratch);
     ap_text_add(&lane, "xb");
-    if (w->lane_dim != NO_LANE)
-        add_term(&lane, w->p->dim[w->lane_dim].window.stride * w->p->dim[w->lane_dim].from, 'o', w->lane_dim);
+    if (w->lane.dim != AP_POOL_NO_LANE)
+        add_term(&lane, w->p->dim[w->lane.dim].window.stride * w->p->dim[w->lane.dim].from, 'o', w->lane.dim);
     const char *x = loaded(w, place_text(w, ap_text_str(&lane)));
     if (arg) {
         line(w, "const %s v = %s;", w->acc, x);
@@ -353,8 +299,8 @@ static void print_one(pool *w)
     ap_text y;
     ap_text_init(&y, &w->e->ctx->scratch);
     ap_text_add(&y, "yb");
-    if (w->lane_dim != NO_LANE)
-        add_term(&y, w->p->dim[w->lane_dim].to, 'o', w->lane_dim);
+    if (w->lane.dim != AP_POOL_NO_LANE)
+        add_term(&y, w->p->dim[w->lane.dim].to, 'o', w->lane.dim);
     print_store(w, ap_text_str(&y), arg ? "at < 0 ? 0 : at" : "acc", scale);
 }
 
@@ -386,7 +332,7 @@ static void print_whole(pool *w, const lane *n)
     snprintf(head, sizeof head, "for (int64_t l = %s; l < %s; l++)", n->first, n->end);
     open_block(w, head);
     line(w, "%s acc = %s;", w->acc, loaded(w, lane_index(w, "xb", "l", n->from)));
-    for (int64_t i = 1; i < places(w); i++) {
+    for (int64_t i = 1; i < ap_pool_places(w->p); i++) {
         int64_t offset = 0;
         for (int d = w->p->ndims - 1; d >= 0 && ++at[d] == w->p->dim[d].window.kernel; d--)
             at[d] = 0;
@@ -406,10 +352,10 @@ static void print_blocks(pool *w, const lane *n)
 {
     char head[160];
     const char *scale = print_scale(w, false, true);
-    snprintf(head, sizeof head, "for (int64_t a = %s; a < %s; a += %d)", n->first, n->end, BLOCK);
+    snprintf(head, sizeof head, "for (int64_t a = %s; a < %s; a += %d)", n->first, n->end, AP_POOL_BLOCK);
     open_block(w, head);
-    line(w, "const int64_t m = %s - a < %d ? %s - a : %d;", n->end, BLOCK, n->end, BLOCK);
-    line(w, "%s acc[%d];", w->acc, BLOCK);
+    line(w, "const int64_t m = %s - a < %d ? %s - a : %d;", n->end, AP_POOL_BLOCK, n->end, AP_POOL_BLOCK);
+    line(w, "%s acc[%d];", w->acc, AP_POOL_BLOCK);
     line(w, "for (int64_t l = 0; l < m; l++)");
     line(w, "    acc[l] = %s;", start_value(w));
     open_places(w, true);
@@ -427,15 +373,15 @@ static void print_blocks(pool *w, const lane *n)
 
 static void print_lane(pool *w, const lane *n)
 {
-    bool cut = false, few = places(w) <= MOST_PLACES;
+    bool cut = false, few = ap_pool_places(w->p) <= AP_POOL_MOST_PLACES;
     for (int d = 0; d < w->p->ndims; d++)
-        cut = cut || (d != w->lane_dim && !is_never_cut(&w->p->dim[d]));
+        cut = cut || (d != w->lane.dim && !ap_pool_is_never_cut(&w->p->dim[d]));
     if (few && !cut) {
         print_whole(w, n);
         return;
     }
     for (int d = 0; d < w->p->ndims; d++)
-        if (d != w->lane_dim)
+        if (d != w->lane.dim)
             print_cut(w, d);
     if (!few) {
         print_blocks(w, n);
@@ -444,7 +390,7 @@ static void print_lane(pool *w, const lane *n)
     ap_text t;
     ap_text_init(&t, &w->e->ctx->scratch);
     for (int d = 0; d < w->p->ndims; d++)
-        if (d != w->lane_dim && !is_never_cut(&w->p->dim[d]))
+        if (d != w->lane.dim && !ap_pool_is_never_cut(&w->p->dim[d]))
             ap_text_addf(&t, "%se%d - b%d == %" PRId64, t.len ? " && " : "if (", d, d, w->p->dim[d].window.kernel);
     ap_text_add(&t, ")");
     open_block(w, ap_text_str(&t));
@@ -459,7 +405,7 @@ static void print_lane(pool *w, const lane *n)
 static void print_end(pool *w, int64_t first, int64_t end)
 {
     char head[128];
-    int d = w->lane_dim;
+    int d = w->lane.dim;
     if (first >= end)
         return;
     snprintf(head, sizeof head, "for (int64_t o%d = %" PRId64 "; o%d < %" PRId64 "; o%d++)", d, first, d, end, d);
@@ -471,12 +417,12 @@ static void print_end(pool *w, int64_t first, int64_t end)
 static void print_windows(pool *w)
 {
     lane n = {0};
-    if (w->lane_loop == NO_LANE && w->lane_dim == NO_LANE) {
+    if (w->lane.loop == AP_POOL_NO_LANE && w->lane.dim == AP_POOL_NO_LANE) {
         print_one(w);
         return;
     }
-    if (w->lane_loop != NO_LANE) {
-        int l = w->lane_loop;
+    if (w->lane.loop != AP_POOL_NO_LANE) {
+        int l = w->lane.loop;
         n = (lane){.first = "0", .from = w->p->from[l], .to = w->p->to[l]};
         if (w->p->turns[l])
             snprintf(n.end, sizeof n.end, "n%" PRIu32, w->p->turns[l] - 1);
@@ -485,9 +431,9 @@ static void print_windows(pool *w)
         print_lane(w, &n);
         return;
     }
-    const ap_pool_dim *m = &w->p->dim[w->lane_dim];
+    const ap_pool_dim *m = &w->p->dim[w->lane.dim];
     int64_t first, end;
-    whole_windows(m, &first, &end);
+    ap_pool_whole_windows(m, &first, &end);
     print_end(w, 0, first);
     print_end(w, end, m->count);
     if (first == end)
@@ -507,10 +453,10 @@ void ap_emit_pool(const ap_emit *e, ap_text *t, const ap_kernel *k)
     const ap_pooling *p = w.p;
     int opened = 0;
     char head[128];
-    choose_lane(&w);
+    w.lane = ap_pool_find_lane(p);
     w.acc = acc_type(&w);
     for (int l = 0; l < p->nloops; l++) {
-        if (l == w.lane_loop)
+        if (l == w.lane.loop)
             continue;
         if (p->turns[l])
             snprintf(head, sizeof head, "for (int64_t i%d = 0; i%d < n%" PRIu32 "; i%d++)", l, l, p->turns[l] - 1, l);
@@ -520,7 +466,7 @@ void ap_emit_pool(const ap_emit *e, ap_text *t, const ap_kernel *k)
         opened++;
     }
     for (int d = 0; d < p->ndims; d++) {
-        if (d == w.lane_dim)
+        if (d == w.lane.dim)
             continue;
         snprintf(head, sizeof head, "for (int64_t o%d = 0; o%d < %" PRId64 "; o%d++)", d, d, p->dim[d].count, d);
         open_block(&w, head);

@@ -116,8 +116,9 @@ void ap_emit_port_numbers(const ap_emit *e, ap_text *t);
 ap_status ap_emit_header(ap_emit *e);
 ap_status ap_emit_program(ap_emit *e);
 ap_status ap_emit_main(const ap_emit *e);
+/* CMakeLists.txt and NAME.pc, of sources and of object files. */
 ap_status ap_emit_build_files(const ap_emit *e);
-ap_status ap_emit_pc(const ap_emit *e); /* NAME.pc alone, which belongs to them */
+ap_status ap_emit_object_files(const ap_emit *e);
 /* Sets e->first_param and e->weight; the tensors of all parameters, each once. Those that lie in the model's files stay
  * there, mapped as long as the context. */
 typedef struct ap_emit_tensor {

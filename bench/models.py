@@ -192,9 +192,9 @@ def difference(ours, theirs):
     return worst
 
 
-def profile(program, feeds, work):
+def profile(program, feeds, work, repeat=10):
     """Milliseconds per kernel of device 0."""
-    command = [program.folder / "model", "--profile", "--repeat", "10", "--output-dir", work]
+    command = [program.folder / "model", "--profile", "--repeat", str(repeat), "--output-dir", work]
     for i, (name, array) in enumerate(feeds.items()):
         np.save(work / f"in{i}.npy", array)
         command += ["--input", f"{name}={work / f'in{i}.npy'}"]

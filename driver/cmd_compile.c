@@ -36,15 +36,19 @@ static ap_status weights_form(ap_ctx *ctx, const ap_options *opt, ap_weights_for
     return ap_fail(ctx, AP_ERR_USAGE, 0, "--weights: 'copy', 'reference' or 'sliced', not '%s'", opt->weights);
 }
 
+ap_status ap_codegen_check(ap_ctx *ctx, const ap_options *opt)
+{
+    if (!opt->codegen || strcmp(opt->codegen, "c") == 0 || (is_llvm(opt) && ap_jit_is_there()))
+        return AP_OK;
+    return ap_fail(ctx, AP_ERR_USAGE, 0, "--codegen: this build supports %s, not '%s'",
+                   ap_jit_is_there() ? "'c' and 'llvm'" : "'c' only", opt->codegen);
+}
+
 ap_status ap_compile_options(ap_ctx *ctx, const ap_options *opt)
 {
     const char *name;
     AP_TRY(ap_target_check(ctx, opt));
-    if (opt->codegen && strcmp(opt->codegen, "c") != 0 && !(is_llvm(opt) && ap_jit_is_there()))
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--codegen: this build supports %s, not '%s'",
-                       ap_jit_is_there() ? "'c' and 'llvm'" : "'c' only", opt->codegen);
-    if (is_llvm(opt) && opt->emit_only)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "--emit-only is for --codegen c: LLVM writes no text");
+    AP_TRY(ap_codegen_check(ctx, opt));
     ap_weights_form form;
     AP_TRY(weights_form(ctx, opt, &form));
     for (const char *c = opt->march; c && (*c || c == opt->march); c++)

@@ -72,6 +72,12 @@ static ap_status check_output(ap_ctx *ctx, const char *path)
 
 /* ---- results ---- */
 
+/* C is what `compile` makes, and a cluster is there to plan what is compiled. */
+static bool is_llvm(const ap_options *opt)
+{
+    return opt->codegen && strcmp(opt->codegen, "llvm") == 0;
+}
+
 static const char *comment_of(ap_ctx *ctx, const ap_profile *p, const ap_options *opt, int32_t devices)
 {
     ap_text t;
@@ -80,12 +86,12 @@ static const char *comment_of(ap_ctx *ctx, const ap_profile *p, const ap_options
     for (uint32_t i = 0; i < p->ncases; i++)
         count[p->at[i].kind]++;
     ap_text_addf(&t,
-                 "Measured by autopar %s on this machine's CPUs, %d device(s) working at the same time%s:\n"
+                 "Measured by autopar %s on this machine's CPUs, %d device(s) working at the same time%s%s:\n"
                  "%d products, %d convolutions, %d passes over memory, %d row kernels, %d launches, %d exchanges.\n"
                  "The name is that of the built-in description: programs for it run here.",
-                 AP_VERSION, devices, opt->quick ? ", quickly" : "", count[AP_PROFILE_PRODUCT], count[AP_PROFILE_CONV],
-                 count[AP_PROFILE_MEMORY], count[AP_PROFILE_ROWS], count[AP_PROFILE_LAUNCH],
-                 count[AP_PROFILE_EXCHANGE]);
+                 AP_VERSION, devices, is_llvm(opt) ? ", kernels by LLVM" : "", opt->quick ? ", quickly" : "",
+                 count[AP_PROFILE_PRODUCT], count[AP_PROFILE_CONV], count[AP_PROFILE_MEMORY], count[AP_PROFILE_ROWS],
+                 count[AP_PROFILE_LAUNCH], count[AP_PROFILE_EXCHANGE]);
     return ap_text_str(&t);
 }
 
@@ -133,6 +139,7 @@ static ap_status profile(ap_ctx *ctx, const ap_options *opt, const char *dir, in
         &(ap_profile_options){.dir = dir,
                               .devices = devices,
                               .quick = opt->quick,
+                              .jit = is_llvm(opt),
                               .progress = !opt->quiet && isatty(STDERR_FILENO) ? show_progress : NULL},
         &p, &program));
     ap_cluster_local(devices, &c);
@@ -161,6 +168,7 @@ ap_status ap_cmd_profile(ap_ctx *ctx, const ap_options *opt)
     bool worker;
     if (opt->devices)
         AP_TRY(ap_option_int(ctx, "devices", opt->devices, 1, MAX_PROFILED, &devices));
+    AP_TRY(ap_codegen_check(ctx, opt));
     AP_TRY(check_output(ctx, opt->output));
     AP_TRY(ap_temp_dir(ctx, &dir));
     ap_status s = ap_supervise(ctx, &(ap_half_done){.part = dir}, &worker);

@@ -86,12 +86,23 @@ static bool runs_here(const ap_options *opt)
     return ap_jit_is_there() && !mpi && !gpu;
 }
 
+static ap_status run_code(ap_ctx *ctx, const ap_options *opt, const ap_program *program, const char *name)
+{
+    int argc;
+    ap_jit *jit;
+    AP_TRY(ap_jit_open(ctx, opt->march, program, name, &jit));
+    ap_arena_reset(&ctx->scratch);
+    const char *const *argv = make_arguments(ctx, opt, name, &argc);
+    ap_status s = ap_jit_run(jit, argc, argv, opt->quiet || opt->json);
+    ap_jit_close(jit);
+    return s;
+}
+
 static ap_status run_here(ap_ctx *ctx, const ap_options *opt)
 {
     ap_job job;
     ap_program *program;
     const char *name = NULL;
-    int argc;
     AP_TRY(ap_compile_options(ctx, opt));
     ap_status s = ap_job_import(ctx, opt, false, &job);
     if (s == AP_OK)
@@ -104,10 +115,8 @@ static ap_status run_here(ap_ctx *ctx, const ap_options *opt)
         s = ap_job_lower(&job, name, &program);
     if (s == AP_OK && !opt->quiet)
         ap_note_cluster(&job);
-    if (s == AP_OK) {
-        const char *const *argv = make_arguments(ctx, opt, name, &argc);
-        s = ap_jit_run(ctx, opt, program, name, argc, argv, opt->quiet || opt->json);
-    }
+    if (s == AP_OK)
+        s = run_code(ctx, opt, program, name);
     if (s == AP_OK && opt->json)
         s = print_outputs(ctx, opt, program->outputs.len, program->outputs.at);
     ap_job_deinit(&job);

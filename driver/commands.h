@@ -19,6 +19,8 @@ ap_status ap_cmd_help(ap_ctx *ctx, const ap_options *opt);
 /* The planned pipeline as a graph for Graphviz, on standard output. `whole` draws every repeated layer. */
 ap_status ap_dump_dot(ap_ctx *ctx, const ap_pipeline *p, const ap_cluster *c, const char *title, bool whole);
 
+/* Is there what --codegen asks for? */
+ap_status ap_codegen_check(ap_ctx *ctx, const ap_options *opt);
 /* Are the options that say what is emitted right? For compile, and for run of a model. */
 ap_status ap_compile_options(ap_ctx *ctx, const ap_options *opt);
 /* A plan for a machine that is not this one is carried out here all the same, so that its results can be seen. */

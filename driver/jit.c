@@ -28,19 +28,24 @@ static int run_quietly(int argc, char **argv, const aprt_program *program, const
     return code;
 }
 
-ap_status ap_jit_run(ap_ctx *ctx, const ap_options *opt, const ap_program *p, const char *name, int argc,
-                     const char *const *argv, bool quiet)
+ap_status ap_jit_open(ap_ctx *ctx, const char *march, const ap_program *p, const char *name, ap_jit **out)
 {
-    ap_llvm_jit *jit;
-    AP_TRY(ap_llvm_jit_open(ctx, p, name, opt->march, &jit));
-    ap_arena_reset(&ctx->scratch);
+    return ap_llvm_jit_open(ctx, p, name, march, out);
+}
+
+ap_status ap_jit_run(const ap_jit *jit, int argc, const char *const *argv, bool quiet)
+{
     aprt_options options = {0};
     options.source = ap_llvm_jit_weights(jit, &options.nsources);
     char **args = (char **)(uintptr_t)argv;
     const aprt_program *program = ap_llvm_jit_program(jit);
-    int code = quiet ? run_quietly(argc, args, program, &options) : aprt_main_with(argc, args, program, &options);
+    return (ap_status)(quiet ? run_quietly(argc, args, program, &options)
+                             : aprt_main_with(argc, args, program, &options));
+}
+
+void ap_jit_close(ap_jit *jit)
+{
     ap_llvm_jit_close(jit);
-    return (ap_status)code; /* the program has told why */
 }
 
 ap_status ap_jit_emit(ap_ctx *ctx, const ap_options *opt, const ap_program *p, const ap_backend_options *backend)
@@ -60,16 +65,28 @@ static ap_status is_missing(ap_ctx *ctx)
     return ap_fail(ctx, AP_ERR_USAGE, 0, "--codegen: this build has no LLVM; 'c' is there");
 }
 
-ap_status ap_jit_run(ap_ctx *ctx, const ap_options *opt, const ap_program *p, const char *name, int argc,
-                     const char *const *argv, bool quiet)
+ap_status ap_jit_open(ap_ctx *ctx, const char *march, const ap_program *p, const char *name, ap_jit **out)
 {
-    (void)opt;
+    (void)march;
     (void)p;
     (void)name;
+    *out = NULL;
+    return is_missing(ctx);
+}
+
+/* Without one that is open nothing calls these. */
+ap_status ap_jit_run(const ap_jit *jit, int argc, const char *const *argv, bool quiet)
+{
+    (void)jit;
     (void)argc;
     (void)argv;
     (void)quiet;
-    return is_missing(ctx);
+    return AP_ERR_BUG;
+}
+
+void ap_jit_close(ap_jit *jit)
+{
+    (void)jit;
 }
 
 ap_status ap_jit_emit(ap_ctx *ctx, const ap_options *opt, const ap_program *p, const ap_backend_options *backend)

@@ -72,13 +72,16 @@ static const struct option_row {
      "text for a C compiler (default), or object files, where LLVM is built in"},
     {"codegen", 0, "c|llvm", TEXT, OPT(codegen), BIT(RUN),
      "by a C compiler into a temporary folder, or by LLVM into this process (default where it is built in)"},
+    {"codegen", 0, "c|llvm", TEXT, OPT(codegen), BIT(PROFILE),
+     "measure what a C compiler makes of kernels (default), or LLVM in this process"},
     {"march", 0, "CPU", TEXT, OPT(march), BIT(COMPILE) | BIT(RUN),
      "-march of the C compiler, or LLVM's name of a processor (default native); sm_NN with --target cuda: code for "
      "that "
      "GPU only"},
     {"weights", 0, "FORM", TEXT, OPT(weights), BIT(COMPILE),
      "copy into the folder, reference to the model's own files, or sliced: a file per device"},
-    {"emit-only", 0, NULL, FLAG, OPT(emit_only), BIT(COMPILE), "write the sources, do not build them"},
+    {"emit-only", 0, NULL, FLAG, OPT(emit_only), BIT(COMPILE),
+     "write the sources, or object files of LLVM; do not build them"},
     {"force", 0, NULL, FLAG, OPT(force), BIT(COMPILE), "replace a folder that autopar made"},
     {"check-passes", 0, NULL, FLAG, OPT(check_passes), PLANNING,
      "verify and evaluate the program after every pass (slow)"},

@@ -47,6 +47,7 @@ typedef struct ap_profile_options {
     const char *dir; /* an existing folder of its own; everything is made in it */
     int32_t devices;
     bool quick;
+    bool jit; /* by LLVM in this process (driver/jit.h), instead of by the C compiler */
     void (*progress)(void *user, const char *what, int done, int of); /* or NULL */
     void *user;
 } ap_profile_options;

@@ -1,10 +1,11 @@
-/* The cases as a program: lowered as any other, built, run with a trace; the lower quartiles of its instructions over
- * runs and devices: what disturbs a run only adds to it, and of an exchange the device that comes last says what it
- * costs without the waiting. What an instruction does is asked of its price: by clusters of which one figure is 10^9
- * and the others are without limit, picoseconds are work. */
+/* The cases as a program: lowered as any other, built by either code generator, run with a trace; the lower quartiles
+ * of its instructions over runs and devices: what disturbs a run only adds to it, and of an exchange the device that
+ * comes last says what it costs without the waiting. What an instruction does is asked of its price: by clusters of
+ * which one figure is 10^9 and the others are without limit, picoseconds are work. */
 #include "driver/profile.h"
 
 #include "backend/backend.h"
+#include "driver/jit.h"
 #include "driver/process.h"
 #include "ir/base/file.h"
 #include "ir/text_form.h"
@@ -34,15 +35,37 @@ static ap_status make_program(ap_ctx *ctx, const ap_profile_options *opt, ap_pro
     return ap_lower_program(ctx, p, &c, "profile", out);
 }
 
-static ap_status build(ap_ctx *ctx, const ap_profile_options *opt, ap_program *p)
+/* The program of the cases: a file, or code of this process. */
+typedef struct built {
+    const char *model;
+    ap_jit *jit;
+} built;
+
+static ap_status build(ap_ctx *ctx, const ap_profile_options *opt, ap_program *p, built *out)
 {
     const char *include, *lib;
+    *out = (built){ap_name_str(ctx, ap_name_format(ctx, "%s/model", opt->dir)), NULL};
+    if (opt->jit)
+        return ap_jit_open(ctx, NULL, p, "cases", &out->jit);
     AP_TRY(ap_find_runtime(ctx, &include, &lib));
     AP_TRY(ap_backend_c_emit(
         ctx, p, &(ap_backend_options){.dir = opt->dir, .name = "cases", .header = "Kernels that autopar measures."}));
     return ap_backend_c_build(
         ctx, opt->dir, "cases",
         &(ap_backend_toolchain){.include_dir = include, .lib_dir = lib, .convolutions = ap_backend_has_conv(p, NULL)});
+}
+
+static ap_status start(ap_ctx *ctx, const built *b, const char *const *argv)
+{
+    int code, argc = 0;
+    if (!b->jit) {
+        AP_TRY(ap_process_run(ctx, argv, true, &code));
+    } else {
+        while (argv[argc])
+            argc++;
+        code = (int)ap_jit_run(b->jit, argc, argv, true);
+    }
+    return code == 0 ? AP_OK : ap_fail(ctx, AP_ERR_ENV, 0, "the program of the cases ended with code %d", code);
 }
 
 /* ---- work ---- */
@@ -139,15 +162,11 @@ static ap_status read_trace(ap_ctx *ctx, const char *path, int32_t devices, uint
     return AP_OK;
 }
 
-static ap_status run_once(ap_ctx *ctx, const ap_profile_options *opt, uint32_t n, double *out)
+static ap_status run_once(ap_ctx *ctx, const ap_profile_options *opt, const built *b, uint32_t n, double *out)
 {
-    const char *model = ap_name_str(ctx, ap_name_format(ctx, "%s/model", opt->dir));
     const char *trace = ap_name_str(ctx, ap_name_format(ctx, "%s/trace.json", opt->dir));
-    const char *const argv[] = {model, "--repeat", "3", "--trace", trace, "--output-dir", opt->dir, NULL};
-    int code;
-    AP_TRY(ap_process_run(ctx, argv, true, &code));
-    if (code != 0)
-        return ap_fail(ctx, AP_ERR_ENV, 0, "the program of the cases ended with code %d", code);
+    const char *const argv[] = {b->model, "--repeat", "3", "--trace", trace, "--output-dir", opt->dir, NULL};
+    AP_TRY(start(ctx, b, argv));
     return read_trace(ctx, trace, opt->devices, n, out);
 }
 
@@ -163,19 +182,29 @@ static void tell(const ap_profile_options *opt, const char *what, int done, int 
         opt->progress(opt->user, what, done, of);
 }
 
+/* Seconds of every instruction in every run on every device. */
+static ap_status run_all(ap_ctx *ctx, const ap_profile_options *opt, const built *b, int runs, uint32_t n, double *out)
+{
+    for (int r = 0; r < runs; r++) {
+        tell(opt, "run", r, runs);
+        AP_TRY(run_once(ctx, opt, b, n, out + (size_t)r * (size_t)opt->devices * n));
+    }
+    return AP_OK;
+}
+
 ap_status ap_profile_measure(ap_ctx *ctx, const ap_profile_options *opt, ap_profile *out, ap_program **out_program)
 {
     int runs = opt->quick ? QUICK_RUNS : RUNS;
+    built b;
     tell(opt, "building", 0, 1);
     AP_TRY(make_program(ctx, opt, out_program));
     find_work(ctx, opt->devices, *out_program, out);
-    AP_TRY(build(ctx, opt, *out_program));
+    AP_TRY(build(ctx, opt, *out_program, &b));
     size_t n = out->ncases, samples = (size_t)runs * (size_t)opt->devices;
     double *all = AP_NEW_ARRAY(&ctx->arena, double, n *samples), *one = AP_NEW_ARRAY(&ctx->arena, double, samples);
-    for (int r = 0; r < runs; r++) {
-        tell(opt, "run", r, runs);
-        AP_TRY(run_once(ctx, opt, out->ncases, all + (size_t)r * (size_t)opt->devices * n));
-    }
+    ap_status status = run_all(ctx, opt, &b, runs, out->ncases, all);
+    ap_jit_close(b.jit);
+    AP_TRY(status);
     for (size_t i = 0; i < n; i++) {
         for (size_t s = 0; s < samples; s++)
             one[s] = all[s * n + i];

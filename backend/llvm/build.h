@@ -90,7 +90,11 @@ ap_ll_value ap_ll_round(ap_ll *b, ap_dtype t, ap_ll_value x); /* a float to that
 /* ---- fold.c: what nests, lanes and pools fold into ---- */
 
 LLVMTypeRef ap_ll_fold_type(const ap_ll *b, ap_fold_type fold, ap_dtype t);
-ap_ll_value ap_ll_fold_start(ap_ll *b, const ap_nest *n, const ap_sop *s, LLVMTypeRef type);
+ap_ll_value ap_ll_fold_start(const ap_nest *n, const ap_sop *s, LLVMTypeRef type);
+/* A register of type t as what sums of that type are made in. */
+ap_ll_value ap_ll_fold_widen(ap_ll *b, ap_dtype t, ap_ll_value x, LLVMTypeRef type);
+/* The larger or the smaller one; NaN wins. Either zero is as good as the other. */
+ap_ll_value ap_ll_extreme(ap_ll *b, bool largest, ap_dtype t, ap_ll_value x, ap_ll_value y);
 /* acc and x (a register of type t) together; not for argmax and argmin. */
 ap_ll_value ap_ll_fold(ap_ll *b, uint8_t reduce, ap_dtype t, ap_ll_value acc, ap_ll_value x);
 /* Does x, at a later place, replace acc, found at `at` (< 0: none)? An i1. The first NaN wins. */
@@ -115,9 +119,43 @@ ap_ll_value ap_ll_turns(const ap_ll_kernel *w, int64_t extent, uint32_t turns);
 /* Leaves the kernel when x is not in [first, limit). */
 void ap_ll_check_range(ap_ll_kernel *w, ap_ll_value x, int64_t first, int64_t limit);
 
+/* ---- rows.c: what nests and lanes have in common ---- */
+
+/* The body of a nest in the making: loops that are open, numbers that are made. Folds are on the stack, from where the
+ * optimiser takes what it can into registers. */
+typedef struct ap_ll_rows {
+    ap_ll_kernel *w;
+    ap_ll *b;
+    const ap_nest *n;
+    int64_t inner_count, long_sum;   /* turns of the inner loops; from how many on sums are made in double */
+    ap_ll_value loop[AP_MAX_LOOPS];  /* NULL: not opened yet */
+    ap_ll_value *value;              /* per sop */
+    int64_t width;                   /* lanes of a block */
+    ap_ll_value lane;                /* the one in progress; 0 without lanes */
+    ap_ll_value *fold, *at, temp[8]; /* per fold, of argmax and argmin, per temporary: arrays of a block each */
+} ap_ll_rows;
+ap_ll_rows ap_ll_rows_start(ap_ll_kernel *w, int64_t width, int64_t long_sum);
+/* Makes the arrays of a fold (once); of all temporaries, a block for each place within the inner loops: on the stack,
+ * or in scratch memory where the kernel is given that. */
+void ap_ll_rows_hold(ap_ll_rows *r, uint32_t id);
+void ap_ll_rows_temps(ap_ll_rows *r);
+
+ap_ll_value ap_ll_value_of(const ap_ll_rows *r, uint32_t id);
+/* Where the element lies in its operand. */
+ap_ll_value ap_ll_place_of(const ap_ll_rows *r, const ap_sop *s);
+/* REDUCE and SCAN, in the lane: is started, folded into, and read as a finished value. */
+void ap_ll_rows_fold_start(ap_ll_rows *r, uint32_t id);
+void ap_ll_rows_fold(ap_ll_rows *r, uint32_t id);
+ap_ll_value ap_ll_rows_folded(ap_ll_rows *r, uint32_t id);
+/* LOAD, INDEX, POINTWISE, REDUCE, STORE, TEMP_STORE, TEMP_LOAD: sets its value, if it has one. Others are left alone.
+ */
+void ap_ll_rows_make(ap_ll_rows *r, uint32_t id);
+
+/* ---- kernels ---- */
+
 LLVMTypeRef ap_ll_kernel_type(const ap_ll *b, const ap_kernel *k);
-/* All kernels of the program, but convolutions, which are tables. */
-ap_status ap_ll_kernels(ap_ll *b);
+/* Kernels [first, end) of the program, but convolutions, which are tables. */
+ap_status ap_ll_kernels(ap_ll *b, uint32_t first, uint32_t end);
 
 void ap_ll_nest(ap_ll_kernel *w);
 void ap_ll_lanes(ap_ll_kernel *w);

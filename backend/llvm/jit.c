@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { KERNELS_TOGETHER = 4 }; /* in one module */
+
 struct ap_llvm_jit {
     ap_arena arena; /* of the image */
     ap_image image;
@@ -114,26 +116,68 @@ static ap_status start_engine(ap_ctx *ctx, ap_llvm_jit *jit, const char *march)
     return add_process(ctx, jit);
 }
 
-static ap_status compile(ap_emit *e, ap_llvm_jit *jit, LLVMTargetMachineRef machine)
+/* ---- code ---- */
+
+typedef struct units {
+    ap_emit *e;
+    const char *march;
+    uint32_t n;
+    ap_ll_unit *at;
+} units;
+
+static ap_status begin(units *u, const char *name, ap_ll_unit **out)
 {
-    ap_ll b;
-    char *message = NULL;
-    LLVMMemoryBufferRef object;
-    ap_ll_begin(&b, e, "kernels", machine);
-    ap_status status = ap_ll_kernels(&b);
-    for (uint32_t s = 0; s < e->program->stages.len && status == AP_OK; s++) {
-        ap_emit_turn(e, s);
-        ap_ll_stage(&b);
+    ap_ll_unit *unit = &u->at[u->n];
+    AP_TRY(ap_ll_machine(u->e->ctx, u->march, &unit->machine));
+    ap_ll_begin(&unit->b, u->e, name, unit->machine);
+    u->n++;
+    *out = unit;
+    return AP_OK;
+}
+
+/* Kernels in modules of a few, so that they are compiled side by side, and one module for the functions of stages.
+ * Which are together depends on the program alone. */
+static ap_status make_units(units *u)
+{
+    ap_ll_unit *unit;
+    const uint32_t nkernels = u->e->nkernels;
+    u->at = AP_NEW_ARRAY(&u->e->ctx->scratch, ap_ll_unit, nkernels / KERNELS_TOGETHER + 2);
+    AP_TRY(begin(u, "program", &unit));
+    for (uint32_t s = 0; s < u->e->program->stages.len; s++) {
+        ap_emit_turn(u->e, s);
+        ap_ll_stage(&unit->b);
     }
+    for (uint32_t k = 0; k < nkernels; k += KERNELS_TOGETHER) {
+        AP_TRY(begin(u, "kernels", &unit));
+        AP_TRY(ap_ll_kernels(&unit->b, k, k + KERNELS_TOGETHER < nkernels ? k + KERNELS_TOGETHER : nkernels));
+    }
+    return AP_OK;
+}
+
+static ap_status add_object(ap_ctx *ctx, ap_llvm_jit *jit, ap_ll_unit *u)
+{
+    AP_TRY(ap_ll_unit_status(ctx, u));
+    LLVMErrorRef error = LLVMOrcLLJITAddObjectFile(jit->engine, LLVMOrcLLJITGetMainJITDylib(jit->engine), u->object);
+    u->object = NULL; /* taken */
+    return error ? fail(ctx, error) : AP_OK;
+}
+
+static ap_status compile(ap_emit *e, ap_llvm_jit *jit, const char *march)
+{
+    units u = {.e = e, .march = march};
+    ap_status status = make_units(&u);
     if (status == AP_OK)
-        status = ap_ll_optimise(&b, machine);
-    if (status == AP_OK && LLVMTargetMachineEmitToMemoryBuffer(machine, b.module, LLVMObjectFile, &message, &object))
-        status = ap_ll_fail(e->ctx, AP_ERR_BUG, "no machine code", message);
-    ap_ll_deinit(&b);
-    if (status != AP_OK)
-        return status;
-    LLVMErrorRef error = LLVMOrcLLJITAddObjectFile(jit->engine, LLVMOrcLLJITGetMainJITDylib(jit->engine), object);
-    return error ? fail(e->ctx, error) : AP_OK;
+        ap_ll_compile_all(u.at, u.n);
+    for (uint32_t i = 0; i < u.n; i++) {
+        if (status == AP_OK)
+            status = add_object(e->ctx, jit, &u.at[i]);
+        if (u.at[i].object)
+            LLVMDisposeMemoryBuffer(u.at[i].object);
+        LLVMDisposeMessage(u.at[i].message);
+        ap_ll_deinit(&u.at[i].b);
+        LLVMDisposeTargetMachine(u.at[i].machine);
+    }
+    return status;
 }
 
 /* Functions of the stages go into the tables. */
@@ -168,16 +212,13 @@ static ap_status hold_weights(ap_emit *e, ap_llvm_jit *jit)
 static ap_status make_program(ap_ctx *ctx, const ap_program *p, const char *name, const char *march, ap_llvm_jit *jit)
 {
     ap_emit e;
-    LLVMTargetMachineRef machine;
     const ap_backend_options options = {.name = name};
     AP_TRY(ap_emit_begin(&e, ctx, p, &options));
     AP_TRY(hold_weights(&e, jit));
     AP_TRY(ap_image_make(&e, &jit->arena, &jit->image));
     AP_TRY(start_engine(ctx, jit, march));
-    AP_TRY(ap_ll_machine(ctx, march, &machine));
-    ap_status status = compile(&e, jit, machine);
-    LLVMDisposeTargetMachine(machine);
-    return status == AP_OK ? resolve(ctx, jit) : status;
+    AP_TRY(compile(&e, jit, march));
+    return resolve(ctx, jit);
 }
 
 ap_status ap_llvm_jit_open(ap_ctx *ctx, const ap_program *p, const char *name, const char *march, ap_llvm_jit **out)

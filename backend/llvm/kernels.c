@@ -93,9 +93,9 @@ static void make_kernel(ap_ll *b, uint32_t index)
     ap_ll_close_function(b, ap_emit_nest_checks(k) ? ap_ll_int32(b, 0) : NULL);
 }
 
-ap_status ap_ll_kernels(ap_ll *b)
+ap_status ap_ll_kernels(ap_ll *b, uint32_t first, uint32_t end)
 {
-    for (uint32_t i = 0; i < b->e->nkernels; i++) {
+    for (uint32_t i = first; i < end; i++) {
         if (b->e->kernel[i]->kind != AP_KERNEL_CONV)
             make_kernel(b, i);
         else if (!ap_emit_conv_knows(b->e->kernel[i]))

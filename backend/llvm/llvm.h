@@ -17,7 +17,7 @@ const struct aprt_program *ap_llvm_jit_program(const ap_llvm_jit *jit);
 const struct aprt_tensor_source *ap_llvm_jit_weights(const ap_llvm_jit *jit, uint32_t *out_count);
 void ap_llvm_jit_close(ap_llvm_jit *jit); /* NULL is ignored */
 
-/* Writes NAME.h, kernels.o, program.o, main.o, weights and NAME.pc; ap_backend_c_build links them. */
+/* Writes NAME.h, kernels.o, program.o, main.o, weights, CMakeLists.txt, NAME.pc; ap_backend_c_build links them. */
 ap_status ap_backend_llvm_emit(ap_ctx *ctx, const ap_program *p, const ap_backend_options *opt, const char *march);
 
 #endif

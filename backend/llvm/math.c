@@ -217,15 +217,6 @@ static ap_ll_value sign(const maker *p, ap_ll_value x)
     return choose(p, positive, whole(p, 1), choose(p, negative, whole(p, -1), whole(p, 0)));
 }
 
-/* NaN wins. */
-static ap_ll_value extreme(const maker *p, bool max, ap_ll_value x, ap_ll_value y)
-{
-    if (!p->is_float)
-        return choose(p, max ? icmp(p, LLVMIntSGT, LLVMIntUGT, x, y) : icmp(p, LLVMIntSLT, LLVMIntULT, x, y), x, y);
-    ap_ll_value first = fcmp(p, max ? LLVMRealOGT : LLVMRealOLT, x, y);
-    return choose(p, LLVMBuildOr(p->b->builder, first, fcmp(p, LLVMRealUNO, x, x), ""), x, y);
-}
-
 enum { EQUAL, LESS, AT_MOST };
 static ap_ll_value compare(const maker *p, int how, ap_ll_value x, ap_ll_value y)
 {
@@ -311,8 +302,8 @@ static ap_ll_value cast(const maker *p, ap_ll_value x)
 #define SHIFT_LEFT(x, y) shift(p, true, x, y)
 #define SHIFT_RIGHT(x, y) shift(p, false, x, y)
 #define POW(x, y) library(p, "pow", 2, x, y)
-#define MAX(x, y) extreme(p, true, x, y)
-#define MIN(x, y) extreme(p, false, x, y)
+#define MAX(x, y) ap_ll_extreme(p->b, true, p->type, x, y)
+#define MIN(x, y) ap_ll_extreme(p->b, false, p->type, x, y)
 #define EQ(x, y) compare(p, EQUAL, x, y)
 #define LT(x, y) compare(p, LESS, x, y)
 #define LE(x, y) compare(p, AT_MOST, x, y)

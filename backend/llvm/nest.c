@@ -1,17 +1,13 @@
-/* Loop nests (backend/nest.h) as instructions. Loops count in phi nodes; folds and row temporaries are on the stack,
- * from where the optimiser takes what it can into registers. */
+/* Loop nests (backend/nest.h) as instructions. */
 #include "backend/llvm/build.h"
 
 typedef struct nest {
+    ap_ll_rows r;
     ap_ll_kernel *w;
     ap_ll *b;
     const ap_nest *n;
     ap_nest_facts f;
-    ap_ll_value loop[AP_MAX_LOOPS];
-    ap_ll_value *value;      /* per sop */
     ap_ll_value *row, *here; /* per sop that looks for a row: which one; is it this rank's? (NULL: always) */
-    ap_ll_value *fold, *at;  /* per fold: where on the stack */
-    ap_ll_value temp[8];
 } nest;
 
 static ap_ll_value zero(const nest *w)
@@ -19,34 +15,11 @@ static ap_ll_value zero(const nest *w)
     return ap_ll_int(w->b, 0);
 }
 
-static ap_dtype argument_type(const nest *w, const ap_sop *s)
-{
-    return w->n->sop[s->arg[0]].dtype;
-}
-
-static ap_ll_value value_of(nest *w, uint32_t id)
-{
-    const ap_sop *s = &w->n->sop[id];
-    return s->kind == AP_SOP_CONST ? ap_ll_literal(w->b, s->dtype, s->imm) : w->value[id];
-}
-
-static ap_ll_value place_of(nest *w, const ap_sop *s)
-{
-    return ap_ll_strides(w->b, ap_nest_section_loops(w->n, s->section), w->w->k->operand[s->operand].stride, w->loop);
-}
-
-static ap_ll_value inner_place(nest *w)
-{
-    int64_t stride[AP_MAX_LOOPS];
-    ap_nest_inner_strides(w->n, stride);
-    return ap_ll_strides(w->b, w->n->nouter + w->n->ninner, stride, w->loop);
-}
-
 static ap_ll_value as_index(nest *w, uint32_t id)
 {
     ap_dtype t = w->n->sop[id].dtype;
     bool is_signed = t == AP_I8 || t == AP_I16 || t == AP_I32 || t == AP_I64;
-    return LLVMBuildIntCast2(w->b->builder, value_of(w, id), w->b->i64, is_signed, "");
+    return LLVMBuildIntCast2(w->b->builder, ap_ll_value_of(&w->r, id), w->b->i64, is_signed, "");
 }
 
 /* ---- indices ---- */
@@ -76,7 +49,7 @@ static void find_row(nest *w, uint32_t id)
 static ap_ll_value row_place(nest *w, uint32_t id)
 {
     const ap_sop *s = &w->n->sop[id];
-    return ap_ll_add(w->b, place_of(w, s), ap_ll_scale(w->b, w->row[id], s->stride));
+    return ap_ll_add(w->b, ap_ll_place_of(&w->r, s), ap_ll_scale(w->b, w->row[id], s->stride));
 }
 
 static ap_ll_value gather(nest *w, uint32_t id)
@@ -116,8 +89,8 @@ static void update(nest *w, uint32_t id)
         return;
     if (row && w->here[id])
         after = ap_ll_open_if(w->b, w->here[id]);
-    ap_ll_value base = w->w->operand[s->operand], at = row ? row_place(w, id) : place_of(w, s);
-    ap_ll_value x[2] = {NULL, value_of(w, s->arg[0])};
+    ap_ll_value base = w->w->operand[s->operand], at = row ? row_place(w, id) : ap_ll_place_of(&w->r, s);
+    ap_ll_value x[2] = {NULL, ap_ll_value_of(&w->r, s->arg[0])};
     if (s->reduce != AP_SCATTER_SET) {
         x[0] = ap_ll_load(w->b, t, base, at);
         x[1] = ap_ll_pointwise(w->b, op[s->reduce], t, t, x);
@@ -132,7 +105,7 @@ static ap_ll_value from_end(nest *w, uint32_t id)
 {
     const ap_sop *s = &w->n->sop[id];
     LLVMTypeRef type = ap_ll_register(w->b, s->dtype);
-    ap_ll_value x = value_of(w, s->arg[0]);
+    ap_ll_value x = ap_ll_value_of(&w->r, s->arg[0]);
     bool is_signed = s->dtype == AP_I8 || s->dtype == AP_I16 || s->dtype == AP_I32 || s->dtype == AP_I64;
     if (!is_signed)
         return x;
@@ -143,121 +116,35 @@ static ap_ll_value from_end(nest *w, uint32_t id)
 
 /* ---- folds ---- */
 
-static LLVMTypeRef fold_type(const nest *w, const ap_sop *s)
-{
-    return ap_ll_fold_type(w->b, ap_nest_fold_type(w->n, s, w->f.inner_count, AP_NEST_LONG_SUM), argument_type(w, s));
-}
-
-static void start_fold(nest *w, uint32_t id)
-{
-    const ap_sop *s = &w->n->sop[id];
-    LLVMTypeRef type = fold_type(w, s);
-    if (!w->fold[id])
-        w->fold[id] = ap_ll_stack(w->b, type, 1, 0);
-    ap_ll_write(w->b, w->fold[id], zero(w), ap_ll_fold_start(w->b, w->n, s, type));
-    if (!ap_sop_is_argument_index(s))
-        return;
-    if (!w->at[id])
-        w->at[id] = ap_ll_stack(w->b, w->b->i64, 1, 0);
-    ap_ll_write(w->b, w->at[id], zero(w), ap_ll_int(w->b, -1));
-}
-
-static void fold(nest *w, uint32_t id)
-{
-    const ap_sop *s = &w->n->sop[id];
-    ap_dtype t = argument_type(w, s);
-    ap_ll_value acc = ap_ll_read(w->b, fold_type(w, s), w->fold[id], zero(w)), x = value_of(w, s->arg[0]);
-    if (!ap_sop_is_argument_index(s)) {
-        ap_ll_write(w->b, w->fold[id], zero(w), ap_ll_fold(w->b, s->reduce, t, acc, x));
-        return;
-    }
-    ap_ll_value at = ap_ll_read(w->b, w->b->i64, w->at[id], zero(w));
-    ap_ll_value takes = ap_ll_fold_takes(w->b, ap_sop_is_largest(s), t, acc, at, x);
-    ap_ll_write(w->b, w->fold[id], zero(w), LLVMBuildSelect(w->b->builder, takes, x, acc, ""));
-    ap_ll_write(w->b, w->at[id], zero(w), LLVMBuildSelect(w->b->builder, takes, inner_place(w), at, ""));
-}
-
-static void end_fold(nest *w, uint32_t id)
-{
-    const ap_sop *s = &w->n->sop[id];
-    if (!ap_sop_is_argument_index(s)) {
-        w->value[id] = ap_ll_fold_end(w->b, s->dtype, ap_ll_read(w->b, fold_type(w, s), w->fold[id], zero(w)));
-        return;
-    }
-    ap_ll_value at = ap_ll_read(w->b, w->b->i64, w->at[id], zero(w));
-    ap_ll_value none = LLVMBuildICmp(w->b->builder, LLVMIntSLT, at, zero(w), "");
-    w->value[id] = ap_ll_fold_end(w->b, s->dtype, LLVMBuildSelect(w->b->builder, none, zero(w), at, ""));
-}
-
 static void scan(nest *w, uint32_t id)
 {
-    const ap_sop *s = &w->n->sop[id];
-    bool exclusive = s->imm.i != 0;
+    bool exclusive = w->n->sop[id].imm.i != 0;
     if (!exclusive)
-        fold(w, id);
-    w->value[id] = ap_ll_fold_end(w->b, s->dtype, ap_ll_read(w->b, fold_type(w, s), w->fold[id], zero(w)));
+        ap_ll_rows_fold(&w->r, id);
+    w->r.value[id] = ap_ll_rows_folded(&w->r, id);
     if (exclusive)
-        fold(w, id);
+        ap_ll_rows_fold(&w->r, id);
 }
 
 /* ---- statements ---- */
 
-static ap_ll_value index_value(nest *w, const ap_sop *s)
-{
-    ap_ll_value x = ap_ll_strides(w->b, ap_nest_section_loops(w->n, s->section), s->loop_stride, w->loop);
-    if (ap_nest_has_start(w->w->k, s))
-        x = LLVMBuildAdd(w->b->builder, x, w->w->number[s->imm.i], "");
-    return LLVMBuildIntCast2(w->b->builder, x, ap_ll_register(w->b, s->dtype), true, "");
-}
-
-static ap_ll_value pointwise(nest *w, const ap_sop *s)
-{
-    ap_ll_value x[3] = {NULL, NULL, NULL};
-    for (int i = 0; i < ap_sop_argument_count(s); i++)
-        x[i] = value_of(w, s->arg[i]);
-    ap_dtype operands = w->n->sop[s->arg[s->pw == AP_PW_SELECT]].dtype;
-    return ap_ll_pointwise(w->b, (ap_pointwise)s->pw, operands, s->dtype, x);
-}
-
 static void make_value(nest *w, uint32_t id)
 {
-    const ap_sop *s = &w->n->sop[id];
-    ap_dtype t = s->kind == AP_SOP_LOAD || s->kind == AP_SOP_STORE ? w->w->k->operand[s->operand].dtype : s->dtype;
-    switch (s->kind) {
-    case AP_SOP_LOAD:
-        w->value[id] = ap_ll_load(w->b, t, w->w->operand[s->operand], place_of(w, s));
-        break;
+    switch (w->n->sop[id].kind) {
     case AP_SOP_GATHER:
-        w->value[id] = gather(w, id);
+        w->r.value[id] = gather(w, id);
         break;
     case AP_SOP_CHECK:
-        w->value[id] = from_end(w, id);
-        break;
-    case AP_SOP_INDEX:
-        w->value[id] = index_value(w, s);
-        break;
-    case AP_SOP_POINTWISE:
-        w->value[id] = pointwise(w, s);
-        break;
-    case AP_SOP_REDUCE:
-        fold(w, id);
+        w->r.value[id] = from_end(w, id);
         break;
     case AP_SOP_SCAN:
         scan(w, id);
         break;
-    case AP_SOP_STORE:
-        ap_ll_store(w->b, t, w->w->operand[s->operand], place_of(w, s), value_of(w, s->arg[0]));
-        break;
     case AP_SOP_UPDATE:
         update(w, id);
         break;
-    case AP_SOP_TEMP_STORE:
-        ap_ll_write(w->b, w->temp[s->imm.i], inner_place(w), value_of(w, s->arg[0]));
-        break;
-    case AP_SOP_TEMP_LOAD:
-        w->value[id] = ap_ll_read(w->b, ap_ll_register(w->b, s->dtype), w->temp[s->imm.i], inner_place(w));
-        break;
     default:
+        ap_ll_rows_make(&w->r, id);
         break;
     }
 }
@@ -281,7 +168,7 @@ static ap_ll_loop open_loop(nest *w, int l, bool parallel)
 {
     ap_ll_value end = ap_ll_turns(w->w, w->n->extent[l], w->n->turns[l]);
     ap_ll_loop loop = ap_ll_open_loop(w->b, zero(w), end, 1, parallel);
-    w->loop[l] = loop.i;
+    w->r.loop[l] = loop.i;
     return loop;
 }
 
@@ -296,8 +183,10 @@ static void make_section(nest *w, int section)
     int outer = w->n->nouter, loops = ap_nest_section_loops(w->n, section);
     ap_ll_loop loop[AP_MAX_LOOPS];
     for (uint32_t i = 0; i < w->n->nsops; i++)
-        if (is_fold_of(w, i, section))
-            start_fold(w, i);
+        if (is_fold_of(w, i, section)) {
+            ap_ll_rows_hold(&w->r, i);
+            ap_ll_rows_fold_start(&w->r, i);
+        }
     make_level(w, outer, section);
     for (int l = outer; l < loops; l++) {
         loop[l] = open_loop(w, l, l == loops - 1 && ap_nest_is_parallel(&w->f, section, l));
@@ -307,33 +196,16 @@ static void make_section(nest *w, int section)
         ap_ll_close_loop(w->b, &loop[l]);
     for (uint32_t i = 0; i < w->n->nsops; i++)
         if (is_fold_of(w, i, section) && w->n->sop[i].kind == AP_SOP_REDUCE)
-            end_fold(w, i);
-}
-
-static void make_temps(nest *w)
-{
-    int64_t at = 0, count = w->f.inner_count > 0 ? w->f.inner_count : 1;
-    for (int i = 0; i < w->n->ntemps; i++) {
-        LLVMTypeRef type = ap_ll_register(w->b, w->n->temp_dtype[i]);
-        if (w->w->scratch)
-            w->temp[i] = ap_ll_at(w->b, w->b->i8, w->w->scratch, ap_ll_int(w->b, at));
-        else
-            w->temp[i] = ap_ll_stack(w->b, type, count, 64);
-        at += ap_nest_temp_bytes(w->n, i);
-    }
+            w->r.value[i] = ap_ll_rows_folded(&w->r, i);
 }
 
 static nest start(ap_ll_kernel *k)
 {
     ap_arena *arena = &k->b->e->ctx->scratch;
-    nest w = {.w = k, .b = k->b, .n = &k->k->nest};
-    uint32_t n = w.n->nsops;
+    nest w = {.r = ap_ll_rows_start(k, 1, AP_NEST_LONG_SUM), .w = k, .b = k->b, .n = &k->k->nest};
     w.f = ap_nest_find(arena, k->b->e->program, k->k);
-    w.value = AP_NEW_ARRAY(arena, ap_ll_value, n);
-    w.row = AP_NEW_ARRAY(arena, ap_ll_value, n);
-    w.here = AP_NEW_ARRAY(arena, ap_ll_value, n);
-    w.fold = AP_NEW_ARRAY(arena, ap_ll_value, n);
-    w.at = AP_NEW_ARRAY(arena, ap_ll_value, n);
+    w.row = AP_NEW_ARRAY(arena, ap_ll_value, w.n->nsops);
+    w.here = AP_NEW_ARRAY(arena, ap_ll_value, w.n->nsops);
     return w;
 }
 
@@ -342,7 +214,7 @@ void ap_ll_nest(ap_ll_kernel *k)
     nest w = start(k);
     const ap_nest *n = w.n;
     ap_ll_loop loop[AP_MAX_LOOPS];
-    make_temps(&w);
+    ap_ll_rows_temps(&w.r);
     for (int l = 0; l < n->nouter; l++) {
         make_level(&w, l, -1);
         loop[l] = open_loop(&w, l, l == n->nouter - 1 && !w.f.has_inner && ap_nest_is_parallel(&w.f, -1, l));
@@ -362,12 +234,12 @@ void ap_ll_tile(ap_ll_kernel *k, const ap_ll_value *given, const ap_ll_value row
         int inside = l - (n->nouter - 2);
         make_level(&w, l, -1);
         if (inside < 0) {
-            w.loop[l] = given[l];
+            w.r.loop[l] = given[l];
             continue;
         }
         const ap_ll_value *range = inside ? column : row;
         loop[inside] = ap_ll_open_loop(w.b, range[0], range[1], 1, inside == 1 && ap_nest_is_parallel(&w.f, -1, l));
-        w.loop[l] = loop[inside].i;
+        w.r.loop[l] = loop[inside].i;
     }
     make_section(&w, 0);
     for (int l = 2; l-- > 0;)

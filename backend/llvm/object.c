@@ -1,5 +1,5 @@
-/* A program as object files: kernels.o, program.o (functions of stages, tables, API), main.o. What the C printer puts
- * into text beside them, and how they are linked, is as there. */
+/* A program as object files: kernels.o, program.o (functions of stages, tables, API), main.o. They stand where the C
+ * printer's sources do; what lies beside them, and how they are linked, is as there. */
 #include "backend/llvm/image.h"
 #include "backend/llvm/llvm.h"
 #include "backend/llvm/target.h"
@@ -18,22 +18,20 @@ static const char *format_name(const ap_emit *e, const char *suffix)
     return ap_name_str(e->ctx, ap_name_format(e->ctx, "%s%s", e->opt->name, suffix));
 }
 
-/* Optimises the module, writes DIR/file, and ends the module. */
+/* Compiles the module, writes DIR/file, and ends the module. */
 static ap_status finish(object *o, ap_ll *b, const char *file, ap_status status)
 {
     ap_ctx *ctx = o->e->ctx;
-    char *message = NULL;
-    LLVMMemoryBufferRef code;
-    if (status == AP_OK)
-        status = ap_ll_optimise(b, o->machine);
-    if (status == AP_OK && LLVMTargetMachineEmitToMemoryBuffer(o->machine, b->module, LLVMObjectFile, &message, &code))
-        status = ap_ll_fail(ctx, AP_ERR_BUG, "no machine code", message);
-    else if (status == AP_OK) {
-        const char *path = ap_name_str(ctx, ap_name_format(ctx, "%s/%s", o->e->opt->dir, file));
-        status = ap_file_write(ctx, path, LLVMGetBufferStart(code), LLVMGetBufferSize(code));
-        LLVMDisposeMemoryBuffer(code);
+    ap_ll_unit u = {.b = *b, .machine = o->machine};
+    if (status != AP_OK) {
+        ap_ll_deinit(b);
+        return status;
     }
-    ap_ll_deinit(b);
+    ap_ll_compile(&u);
+    AP_TRY(ap_ll_unit_status(ctx, &u));
+    const char *path = ap_name_str(ctx, ap_name_format(ctx, "%s/%s", o->e->opt->dir, file));
+    status = ap_file_write(ctx, path, LLVMGetBufferStart(u.object), LLVMGetBufferSize(u.object));
+    LLVMDisposeMemoryBuffer(u.object);
     return status;
 }
 
@@ -150,7 +148,7 @@ static ap_status make_kernels(object *o)
 {
     ap_ll b;
     ap_ll_begin(&b, o->e, "kernels", o->machine);
-    return finish(o, &b, "kernels.o", ap_ll_kernels(&b));
+    return finish(o, &b, "kernels.o", ap_ll_kernels(&b, 0, o->e->nkernels));
 }
 
 static ap_status make_program(object *o)
@@ -202,5 +200,5 @@ ap_status ap_backend_llvm_emit(ap_ctx *ctx, const ap_program *p, const ap_backen
     if (status == AP_OK)
         status = make_main(&o);
     LLVMDisposeTargetMachine(o.machine);
-    return status == AP_OK ? ap_emit_pc(&e) : status;
+    return status == AP_OK ? ap_emit_object_files(&e) : status;
 }

@@ -1,10 +1,8 @@
-/* Pools: windows of the dimensions, cut where they leave them, folded place by place. A loop along which memory is
- * walked by ones is the innermost one: a block of its windows is folded side by side. */
+/* Pools (backend/pool.h) as instructions. */
+#include "backend/pool.h"
 #include "backend/llvm/build.h"
 
 #include <math.h>
-
-enum { BLOCK = 64, LONG_SUM = 4096 };
 
 typedef struct pool {
     ap_ll_kernel *w;
@@ -13,36 +11,12 @@ typedef struct pool {
     ap_dtype t;
     LLVMTypeRef acc;
     bool max, arg;
-    int lane;                                            /* the loop that is the lane; < 0: none */
-    ap_ll_value loop[AP_MAX_LOOPS], window[AP_MAX_RANK]; /* numbers of loops and windows */
+    ap_pool_lane lane;
+    ap_ll_value loop[AP_MAX_LOOPS], window[AP_MAX_RANK]; /* numbers of loops and windows; NULL: the lane */
     ap_ll_value first[AP_MAX_RANK];                      /* element of place 0; may be outside */
     ap_ll_value begin[AP_MAX_RANK], end[AP_MAX_RANK];    /* places of the window that are elements */
     ap_ll_value x, y;                                    /* where the window's place 0 and its result lie */
 } pool;
-
-static int64_t places(const ap_pooling *p)
-{
-    int64_t n = 1;
-    for (int d = 0; d < p->ndims; d++)
-        n = ap_sat_mul(n, p->dim[d].window.kernel);
-    return n;
-}
-
-static LLVMTypeRef acc_type(const pool *w)
-{
-    if (w->max || (ap_dtype_is_float(w->t) && places(w->p) <= LONG_SUM))
-        return ap_ll_register(w->b, w->t);
-    return ap_dtype_is_float(w->t) ? w->b->f64 : w->b->i64;
-}
-
-static int choose_lane(const ap_pooling *p)
-{
-    int best = -1;
-    for (int l = 0; l < p->nloops && p->kind != AP_POOL_ARGMAX; l++)
-        if (p->extent[l] >= 4 && p->from[l] == 1 && (best < 0 || p->to[l] == 1))
-            best = l;
-    return best;
-}
 
 static ap_ll_value number(const pool *w, int64_t x)
 {
@@ -69,23 +43,31 @@ static void cut(pool *w, int d)
 {
     const ap_pool_dim *m = &w->p->dim[d];
     const ap_window *v = &m->window;
+    w->begin[d] = number(w, 0);
+    w->end[d] = number(w, v->kernel);
+    if (!w->window[d]) /* the lane: whole windows */
+        return;
     w->first[d] = LLVMBuildNSWSub(w->b->builder, ap_ll_scale(w->b, w->window[d], v->stride), number(w, v->lo), "");
+    if (ap_pool_is_never_cut(m))
+        return;
     w->begin[d] = least(w, places_before(w, w->first[d], 0, v->dilation), number(w, v->kernel), false);
     w->end[d] = least(w, places_before(w, w->first[d], m->extent, v->dilation), number(w, v->kernel), false);
     w->end[d] = least(w, w->end[d], w->begin[d], true);
 }
 
-/* What an average is multiplied by. */
+/* What an average is multiplied by; NULL: it is none. */
 static ap_ll_value scale(pool *w)
 {
     const ap_pooling *p = w->p;
+    if (p->kind != AP_POOL_AVG && p->kind != AP_POOL_AVG_PADS)
+        return NULL;
     LLVMBuilderRef at = w->b->builder;
     ap_ll_value n = number(w, 1);
     LLVMTypeRef type = w->acc == w->b->f64 ? w->b->f64 : w->b->f32;
     for (int d = 0; d < p->ndims; d++) {
         const ap_window *v = &p->dim[d].window;
         ap_ll_value some = LLVMBuildNSWSub(at, w->end[d], w->begin[d], "");
-        if (p->kind == AP_POOL_AVG_PADS)
+        if (p->kind == AP_POOL_AVG_PADS && w->window[d])
             some = least(w, places_before(w, w->first[d], p->dim[d].extent + v->hi, v->dilation), number(w, v->kernel),
                          false);
         n = LLVMBuildNSWMul(at, n, some, "");
@@ -168,40 +150,109 @@ static void make_one(pool *w)
         ap_ll_write(b, acc, zero, ap_ll_fold(b, w->max ? AP_REDUCE_MAX : AP_REDUCE_SUM, w->t, was, x));
     }
     close_places(w, open);
-    bool average = w->p->kind == AP_POOL_AVG || w->p->kind == AP_POOL_AVG_PADS;
     if (w->arg)
         store(w, w->y, least(w, ap_ll_read(b, b->i64, at, zero), zero, true), NULL);
     else
-        store(w, w->y, ap_ll_read(b, w->acc, acc, zero), average ? scale(w) : NULL);
+        store(w, w->y, ap_ll_read(b, w->acc, acc, zero), scale(w));
 }
 
-/* A block of the lane at a time: all of it at each place of the window. */
-static void make_lane(pool *w)
+/* ---- along the lane ---- */
+
+typedef struct lane {
+    ap_ll_value first, end; /* of what it counts */
+    int64_t from, to;       /* strides */
+} lane;
+
+static ap_ll_value lane_place(pool *w, ap_ll_value base, ap_ll_value counter, int64_t stride)
+{
+    return ap_ll_add(w->b, base, ap_ll_scale(w->b, counter, stride));
+}
+
+/* All places of a whole window, written out. */
+static void make_whole(pool *w, const lane *n, ap_ll_value factor)
 {
     ap_ll *b = w->b;
     const ap_pooling *p = w->p;
-    ap_ll_value zero = number(w, 0), acc = ap_ll_stack(b, w->acc, BLOCK, 64), place;
-    bool average = p->kind == AP_POOL_AVG || p->kind == AP_POOL_AVG_PADS;
-    ap_ll_value factor = average ? scale(w) : NULL, end = ap_ll_turns(w->w, p->extent[w->lane], p->turns[w->lane]);
-    ap_ll_loop blocks = ap_ll_open_loop(b, zero, end, BLOCK, false), lane, open[AP_MAX_RANK];
-    ap_ll_value count = least(w, LLVMBuildNSWSub(b->builder, end, blocks.i, ""), number(w, BLOCK), false);
-    lane = ap_ll_open_loop(b, zero, count, 1, true);
-    ap_ll_write(b, acc, lane.i, start_value(w));
-    ap_ll_close_loop(b, &lane);
+    int64_t at[AP_MAX_RANK] = {0};
+    ap_ll_loop l = ap_ll_open_loop(b, n->first, n->end, 1, true);
+    ap_ll_value x = lane_place(w, w->x, l.i, n->from), acc = NULL;
+    for (int64_t i = 0; i < ap_pool_places(p); i++) {
+        int64_t offset = 0;
+        for (int d = 0; d < p->ndims; d++)
+            offset += at[d] * p->dim[d].window.dilation * p->dim[d].from;
+        ap_ll_value e = ap_ll_load(b, w->t, w->w->operand[0], ap_ll_add(b, x, number(w, offset)));
+        if (acc)
+            acc = ap_ll_fold(b, w->max ? AP_REDUCE_MAX : AP_REDUCE_SUM, w->t, acc, e);
+        else
+            acc = ap_ll_fold_widen(b, w->t, e, w->acc);
+        for (int d = p->ndims - 1; d >= 0 && ++at[d] == p->dim[d].window.kernel; d--)
+            at[d] = 0;
+    }
+    store(w, lane_place(w, w->y, l.i, n->to), acc, factor);
+    ap_ll_close_loop(b, &l);
+}
+
+/* Windows that are cut, or too large to be written out: a block of results is folded in memory, all of it at each place
+ * of the window. */
+static void make_blocks(pool *w, const lane *n, ap_ll_value factor)
+{
+    ap_ll *b = w->b;
+    ap_ll_value zero = number(w, 0), acc = ap_ll_stack(b, w->acc, AP_POOL_BLOCK, 64), place;
+    ap_ll_loop blocks = ap_ll_open_loop(b, n->first, n->end, AP_POOL_BLOCK, false), l, open[AP_MAX_RANK];
+    ap_ll_value count = least(w, LLVMBuildNSWSub(b->builder, n->end, blocks.i, ""), number(w, AP_POOL_BLOCK), false);
+    l = ap_ll_open_loop(b, zero, count, 1, true);
+    ap_ll_write(b, acc, l.i, start_value(w));
+    ap_ll_close_loop(b, &l);
     open_places(w, open, &place);
-    lane = ap_ll_open_loop(b, zero, count, 1, true);
-    ap_ll_value along = ap_ll_add(b, blocks.i, lane.i);
-    ap_ll_value x = ap_ll_load(b, w->t, w->w->operand[0], ap_ll_add(b, place, ap_ll_scale(b, along, p->from[w->lane])));
-    ap_ll_write(b, acc, lane.i,
-                ap_ll_fold(b, w->max ? AP_REDUCE_MAX : AP_REDUCE_SUM, w->t, ap_ll_read(b, w->acc, acc, lane.i), x));
-    ap_ll_close_loop(b, &lane);
+    place = lane_place(w, place, blocks.i, n->from);
+    l = ap_ll_open_loop(b, zero, count, 1, true);
+    ap_ll_value x = ap_ll_load(b, w->t, w->w->operand[0], lane_place(w, place, l.i, n->from));
+    ap_ll_write(b, acc, l.i,
+                ap_ll_fold(b, w->max ? AP_REDUCE_MAX : AP_REDUCE_SUM, w->t, ap_ll_read(b, w->acc, acc, l.i), x));
+    ap_ll_close_loop(b, &l);
     close_places(w, open);
-    lane = ap_ll_open_loop(b, zero, count, 1, true);
-    along = ap_ll_add(b, blocks.i, lane.i);
-    store(w, ap_ll_add(b, w->y, ap_ll_scale(b, along, p->to[w->lane])), ap_ll_read(b, w->acc, acc, lane.i), factor);
-    ap_ll_close_loop(b, &lane);
+    place = lane_place(w, w->y, blocks.i, n->to);
+    l = ap_ll_open_loop(b, zero, count, 1, true);
+    store(w, lane_place(w, place, l.i, n->to), ap_ll_read(b, w->acc, acc, l.i), factor);
+    ap_ll_close_loop(b, &l);
     ap_ll_close_loop(b, &blocks);
 }
+
+/* Are all places of the window elements? NULL: always. */
+static ap_ll_value is_whole(pool *w)
+{
+    ap_ll_value all = NULL;
+    for (int d = 0; d < w->p->ndims; d++) {
+        const ap_pool_dim *m = &w->p->dim[d];
+        if (!w->window[d] || ap_pool_is_never_cut(m))
+            continue;
+        ap_ll_value places = LLVMBuildNSWSub(w->b->builder, w->end[d], w->begin[d], "");
+        ap_ll_value one = LLVMBuildICmp(w->b->builder, LLVMIntEQ, places, number(w, m->window.kernel), "");
+        all = all ? LLVMBuildAnd(w->b->builder, all, one, "") : one;
+    }
+    return all;
+}
+
+static void make_lane(pool *w, const lane *n)
+{
+    ap_ll_value factor = scale(w), whole = is_whole(w);
+    if (ap_pool_places(w->p) > AP_POOL_MOST_PLACES) {
+        make_blocks(w, n, factor);
+        return;
+    }
+    if (!whole) {
+        make_whole(w, n, factor);
+        return;
+    }
+    LLVMBasicBlockRef after = ap_ll_open_if(w->b, whole);
+    make_whole(w, n, factor);
+    ap_ll_close_if(w->b, after);
+    after = ap_ll_open_if(w->b, LLVMBuildNot(w->b->builder, whole, ""));
+    make_blocks(w, n, factor);
+    ap_ll_close_if(w->b, after);
+}
+
+/* ---- the kernel ---- */
 
 /* Where the window's place 0 and its result lie, but for the lane. */
 static void find_places(pool *w)
@@ -211,37 +262,75 @@ static void find_places(pool *w)
     w->y = ap_ll_strides(w->b, p->nloops, p->to, w->loop);
     for (int d = 0; d < p->ndims; d++) {
         cut(w, d);
-        w->x = ap_ll_add(w->b, w->x, ap_ll_scale(w->b, w->first[d], p->dim[d].from));
-        w->y = ap_ll_add(w->b, w->y, ap_ll_scale(w->b, w->window[d], p->dim[d].to));
+        ap_ll_value first = w->window[d] ? w->first[d] : number(w, -p->dim[d].window.lo);
+        w->x = ap_ll_add(w->b, w->x, ap_ll_scale(w->b, first, p->dim[d].from));
+        if (w->window[d])
+            w->y = ap_ll_add(w->b, w->y, ap_ll_scale(w->b, w->window[d], p->dim[d].to));
     }
+}
+
+/* Windows of the lane's dimension, one by one. */
+static void make_end(pool *w, int64_t first, int64_t end)
+{
+    int d = w->lane.dim;
+    if (first >= end)
+        return;
+    ap_ll_loop loop = ap_ll_open_loop(w->b, number(w, first), number(w, end), 1, false);
+    w->window[d] = loop.i;
+    find_places(w);
+    make_one(w);
+    w->window[d] = NULL;
+    ap_ll_close_loop(w->b, &loop);
+}
+
+static void make_windows(pool *w)
+{
+    const ap_pooling *p = w->p;
+    int64_t first, end;
+    if (w->lane.dim == AP_POOL_NO_LANE) {
+        find_places(w);
+        int l = w->lane.loop;
+        if (l == AP_POOL_NO_LANE)
+            make_one(w);
+        else
+            make_lane(w, &(lane){number(w, 0), ap_ll_turns(w->w, p->extent[l], p->turns[l]), p->from[l], p->to[l]});
+        return;
+    }
+    const ap_pool_dim *m = &p->dim[w->lane.dim];
+    ap_pool_whole_windows(m, &first, &end);
+    make_end(w, 0, first);
+    make_end(w, end, m->count);
+    if (first == end)
+        return;
+    find_places(w);
+    make_lane(w, &(lane){number(w, first), number(w, end), m->window.stride * m->from, m->to});
 }
 
 void ap_ll_pool(ap_ll_kernel *k)
 {
     const ap_pooling *p = &k->k->pool;
-    pool w = {.w = k, .b = k->b, .p = p, .t = k->k->operand[0].dtype, .lane = choose_lane(p)};
+    pool w = {.w = k, .b = k->b, .p = p, .t = k->k->operand[0].dtype, .lane = ap_pool_find_lane(p)};
     ap_ll_loop loop[AP_MAX_LOOPS], window[AP_MAX_RANK];
     w.arg = p->kind == AP_POOL_ARGMAX;
-    w.max = w.arg || p->kind == AP_POOL_MAX;
-    w.acc = acc_type(&w);
+    w.max = ap_pool_is_max(p);
+    w.acc = ap_ll_fold_type(k->b, ap_pool_fold_type(p, w.t), w.t);
     for (int l = 0; l < p->nloops; l++) {
-        if (l == w.lane)
+        if (l == w.lane.loop)
             continue;
         loop[l] = ap_ll_open_loop(w.b, number(&w, 0), ap_ll_turns(k, p->extent[l], p->turns[l]), 1, false);
         w.loop[l] = loop[l].i;
     }
     for (int d = 0; d < p->ndims; d++) {
+        if (d == w.lane.dim)
+            continue;
         window[d] = ap_ll_open_loop(w.b, number(&w, 0), number(&w, p->dim[d].count), 1, false);
         w.window[d] = window[d].i;
     }
-    find_places(&w);
-    if (w.lane < 0)
-        make_one(&w);
-    else
-        make_lane(&w);
+    make_windows(&w);
     for (int d = p->ndims; d-- > 0;)
-        ap_ll_close_loop(w.b, &window[d]);
+        if (d != w.lane.dim)
+            ap_ll_close_loop(w.b, &window[d]);
     for (int l = p->nloops; l-- > 0;)
-        if (l != w.lane)
+        if (l != w.lane.loop)
             ap_ll_close_loop(w.b, &loop[l]);
 }

@@ -86,24 +86,3 @@ void ap_ll_begin(ap_ll *b, const ap_emit *e, const char *name, LLVMTargetMachine
     LLVMDisposeMessage(triple);
     LLVMDisposeMessage(features);
 }
-
-ap_status ap_ll_optimise(ap_ll *b, LLVMTargetMachineRef machine)
-{
-    char *message = NULL;
-    if (LLVMVerifyModule(b->module, LLVMReturnStatusAction, &message))
-        return ap_ll_fail(b->e->ctx, AP_ERR_BUG, "the module is not well-formed", message);
-    LLVMDisposeMessage(message);
-    LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
-    LLVMPassBuilderOptionsSetLoopVectorization(options, true);
-    LLVMPassBuilderOptionsSetSLPVectorization(options, true);
-    LLVMPassBuilderOptionsSetLoopInterleaving(options, true);
-    LLVMPassBuilderOptionsSetLoopUnrolling(options, true);
-    LLVMErrorRef error = LLVMRunPasses(b->module, "default<O3>", machine, options);
-    LLVMDisposePassBuilderOptions(options);
-    if (!error)
-        return AP_OK;
-    char *text = LLVMGetErrorMessage(error);
-    ap_status status = ap_fail(b->e->ctx, AP_ERR_BUG, 0, "LLVM: %s", text);
-    LLVMDisposeErrorMessage(text);
-    return status;
-}
