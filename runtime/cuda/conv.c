@@ -1,70 +1,32 @@
 /* SPDX-License-Identifier: MIT
  *
- * Convolutions by cuDNN's forward functions. They are the older of its two interfaces, and enough: the other one, the
- * graphs, adds no speed to a single convolution with its steps, compiles kernels while the program runs, and fails in
- * more ways. What they do not take (no or more than three spatial dimensions, other zeros before than behind, kernels
- * that are read backwards, holes, integers, strides without an algorithm) is done by kernels of our own.
+ * Convolutions: by cuDNN where numbers are floats and spatial dimensions no more than three, else by a kernel of our
+ * own. cuDNN knows no other zeros before than behind, no holes and no kernels that are read backwards, so
  *
- * A slot keeps the descriptors, made for the extents of the rank, the algorithm, and the weights in the order of the
- * operand's channels: [m, c, ...] or, where channels lie innermost, [m, ..., c]. The last slot is what they share: the
- * place for sums whose result is added to what is there. Steps of the form
- * [+ vector of channels] [+ whole value] [relu] go with the convolution; others follow by a kernel. */
-#include "cuda_device.h"
+ *   - an operand with holes and a kernel that takes every place is a gradient to cuDNN (conv_library.c); what its
+ *     results have at the borders and we do not, or the other way round, is sorted out when steps follow;
+ *   - else an operand with unequal zeros, holes, or channels at distances that cuDNN has no word for is copied into a
+ *     place of its own, zeros included;
+ *   - kernels are turned round when weights are put into order.
+ *
+ * What cuDNN refuses as it lies (channels innermost have rules of their own) it gets in a copy, then in planes.
+ *
+ * A slot keeps how its convolution is done, made for the extents of the rank, and the weights in order. The last slot
+ * is what they share: places for operands and for sums, each as large as the largest needs it. Steps of the form
+ * [+ vector of channels] [+ whole value] [relu] go with a forward convolution; others follow by a kernel. */
+#include "conv.h"
 
 #include <limits.h>
 #include <stdlib.h>
 
-enum { TURNS_N, TURNS_G, TURNS_M, TURNS_C, MAX_ND = 5, MAX_ALGOS = 16 };
-
-typedef struct conv_slot {
-    const aprt_conv *c;
-    int64_t turns[4];
-    bool nothing, library, last; /* no results; by cuDNN; channels innermost in x */
-    cudnnTensorDescriptor_t x, y, bias;
-    cudnnFilterDescriptor_t w;
-    cudnnConvolutionDescriptor_t op;
-    cudnnActivationDescriptor_t relu;
-    cudnnConvolutionFwdAlgo_t algo;
-    size_t workspace;
-    int32_t fused;                 /* steps that cuDNN does: 0, or bias (may be zeros), whole value, relu */
-    int32_t bias_step, whole_step; /* -1: none */
-    bool relu_step, apart;         /* apart: sums go to the shared place first */
-    int64_t sum_stride[APRT_MAX_RANK];
-    char *own_w, *zeros; /* on the device */
-} conv_slot;
+typedef enum place { PLACE_OPERAND, PLACE_SUMS, PLACES } place;
 
 typedef struct shared {
-    char *sums;
-    int64_t bytes;
+    char *at[PLACES];
+    int64_t bytes[PLACES];
 } shared;
 
-static int check(aprt_device *d, cudnnStatus_t status, const char *what)
-{
-    return status == CUDNN_STATUS_SUCCESS ? APRT_OK
-                                          : cuda_fail(d, APRT_ERR_ENV, "%s: %s", what, cudnnGetErrorString(status));
-}
-#define DNN_DO(d, function, ...) CUDA_TRY(check(d, function(__VA_ARGS__), #function))
-/* Where cuDNN may say no. */
-#define DNN_MAY(call)                                                                                                  \
-    do {                                                                                                               \
-        if ((call) != CUDNN_STATUS_SUCCESS)                                                                            \
-            return false;                                                                                              \
-    } while (0)
-
 /* ---- what cuDNN takes ---- */
-
-static bool one_stride(const int64_t *stride, int64_t g, int64_t channels)
-{
-    return g == 1 || channels == 1 || stride[1] == channels * stride[2];
-}
-
-static bool dim_fits(const aprt_conv_dim *d)
-{
-    const int64_t reach = (d->kernel - 1) * d->dilate + 1;
-    const int64_t have = d->in + 2 * d->lo - reach;
-    return d->hole <= 1 && !(d->flip && d->kernel > 1) && d->lo >= 0 && d->kernel > 0 && have >= 0 &&
-           have / d->stride + 1 == d->out && d->in <= INT_MAX && d->out <= INT_MAX && d->lo <= INT_MAX;
-}
 
 static bool is_float(int32_t dtype)
 {
@@ -74,104 +36,131 @@ static bool is_float(int32_t dtype)
 static bool library_may(const conv_slot *s)
 {
     const aprt_conv *c = s->c;
-    if (!is_float(c->dtype) || c->nspatial < 1 || c->nspatial > 3 || s->turns[TURNS_C] < 1)
-        return false;
+    bool may = is_float(c->dtype) && c->nspatial <= CONV_DNN_SPATIAL && s->turns[TURNS_C] > 0;
     for (int32_t i = 0; i < c->nspatial; i++)
-        if (!dim_fits(&c->dim[i]))
-            return false;
-    for (int32_t i = 0; i < c->nspatial + 3; i++)
-        if (c->x[i] > INT_MAX || c->y[i] > INT_MAX)
-            return false;
-    return one_stride(c->x, s->turns[TURNS_G], s->turns[TURNS_C]) &&
-           one_stride(c->y, s->turns[TURNS_G], s->turns[TURNS_M]);
+        may = may && c->dim[i].kernel > 0 && c->dim[i].in > 0;
+    return may;
 }
 
-/* Between the channels of all groups. */
-static int64_t channel_stride(const conv_slot *s, const int64_t *stride, int64_t channels)
+static int64_t reach_of(const aprt_conv_dim *d)
 {
-    return channels == 1 && s->turns[TURNS_G] > 1 ? stride[1] : stride[2];
+    return (d->kernel - 1) * d->dilate + 1;
+}
+
+/* An operand with holes, each place of which the kernel takes in turn. */
+static bool is_gradient(const aprt_conv *c)
+{
+    bool holes = false;
+    for (int32_t i = 0; i < c->nspatial; i++) {
+        if (c->dim[i].stride != 1)
+            return false;
+        holes = holes || c->dim[i].hole > 1;
+    }
+    return holes;
+}
+
+/* As many zeros behind as before give the results that are wanted. */
+static bool is_even(const aprt_conv_dim *d)
+{
+    const int64_t have = d->in + 2 * d->lo - reach_of(d);
+    return d->hole <= 1 && d->lo >= 0 && have >= 0 && have / d->stride + 1 == d->out;
+}
+
+static void forward_windows(conv_slot *s)
+{
+    const aprt_conv *c = s->c;
+    bool even = true;
+    for (int32_t i = 0; i < c->nspatial; i++)
+        even = even && is_even(&c->dim[i]);
+    s->copied = !even;
+    for (int32_t i = 0; i < c->nspatial; i++) {
+        const aprt_conv_dim *d = &c->dim[i];
+        s->window[i] = even ? (conv_window){d->in, d->out, d->lo, d->stride}
+                            : (conv_window){(d->out - 1) * d->stride + reach_of(d), d->out, 0, d->stride};
+        s->sums.shift[i] = 0;
+    }
+}
+
+/* Element i of the operand and element k of the kernel meet in result i*hole + k*dilate - (reach - 1 - lo). */
+static void backward_windows(conv_slot *s)
+{
+    s->copied = s->apart = false;
+    for (int32_t i = 0; i < s->c->nspatial; i++) {
+        const aprt_conv_dim *d = &s->c->dim[i];
+        const int64_t reach = reach_of(d), pad = reach - 1 - d->lo, have = d->out + 2 * pad - reach;
+        const bool exact = pad >= 0 && have >= 0 && have / d->hole + 1 == d->in;
+        s->window[i] = exact ? (conv_window){d->in, d->out, pad, d->hole}
+                             : (conv_window){d->in, (d->in - 1) * d->hole + reach, 0, d->hole};
+        s->sums.shift[i] = exact ? 0 : pad;
+        s->apart = s->apart || !exact;
+    }
+}
+
+/* ---- where it lies ---- */
+
+static bool one_stride(const int64_t *stride, int64_t g, int64_t channels)
+{
+    return g == 1 || channels == 1 || stride[1] == channels * stride[2];
+}
+
+/* No two elements at one place: cuDNN has no strides of zero. */
+static bool all_apart(const conv_slot *s)
+{
+    const aprt_conv *c = s->c;
+    bool apart = (s->turns[TURNS_N] == 1 || c->x[0] > 0) && (s->turns[TURNS_G] == 1 || c->x[1] > 0) &&
+                 (s->turns[TURNS_C] == 1 || c->x[2] > 0);
+    for (int32_t i = 0; i < c->nspatial; i++)
+        apart = apart && (c->dim[i].in == 1 || c->x[3 + i] > 0);
+    return apart;
 }
 
 static bool channels_innermost(const conv_slot *s)
 {
     const int64_t g = s->turns[TURNS_G], c = s->turns[TURNS_C], m = s->turns[TURNS_M];
-    return g * c > 1 ? channel_stride(s, s->c->x, c) == 1 : g * m > 1 && channel_stride(s, s->c->y, m) == 1;
+    return g * c > 1 ? conv_channel_stride(s, s->c->x, c) == 1 : g * m > 1 && conv_channel_stride(s, s->c->y, m) == 1;
 }
 
-static cudnnDataType_t data_type(int32_t dtype)
-{
-    return dtype == APRT_F64    ? CUDNN_DATA_DOUBLE
-           : dtype == APRT_F16  ? CUDNN_DATA_HALF
-           : dtype == APRT_BF16 ? CUDNN_DATA_BFLOAT16
-                                : CUDNN_DATA_FLOAT;
-}
-
-/* A dimension of one in front of a single spatial one: cuDNN has no fewer than two. */
-static int spatial_lead(const aprt_conv *c)
-{
-    return c->nspatial == 1 ? 1 : 0;
-}
-
-static cudnnStatus_t set_tensor(cudnnTensorDescriptor_t t, const conv_slot *s, bool result, const int64_t *stride)
+/* Strides without gaps, channels where `last` says; false if there are too many bytes. */
+static bool order(const conv_slot *s, bool result, int64_t *stride, int64_t *bytes)
 {
     const aprt_conv *c = s->c;
-    const int lead = spatial_lead(c), nd = 2 + lead + c->nspatial;
     const int64_t channels = s->turns[result ? TURNS_M : TURNS_C];
-    int dim[MAX_ND], by[MAX_ND];
-    dim[0] = (int)s->turns[TURNS_N];
-    dim[1] = (int)(s->turns[TURNS_G] * channels);
-    by[0] = (int)stride[0];
-    by[1] = (int)channel_stride(s, stride, channels);
-    dim[2] = 1;
-    by[2] = (int)stride[3];
-    for (int32_t i = 0; i < c->nspatial; i++) {
-        dim[2 + lead + i] = (int)(result ? c->dim[i].out : c->dim[i].in);
-        by[2 + lead + i] = (int)stride[3 + i];
+    int64_t at = 1;
+    bool fits = true;
+    for (int turn = 0; turn < 2; turn++) {
+        for (int32_t i = c->nspatial; i-- > 0 && turn == (s->last ? 1 : 0);) {
+            stride[3 + i] = at;
+            fits = fits && aprt_mul(at, result ? s->window[i].out : s->window[i].in, &at);
+        }
+        if (turn == (s->last ? 0 : 1)) {
+            stride[2] = at;
+            fits = fits && aprt_mul(at, channels, &at);
+            stride[1] = at;
+            fits = fits && aprt_mul(at, s->turns[TURNS_G], &at);
+        }
     }
-    if (lead)
-        by[2] = by[3] * dim[3];
-    for (int i = 0; i < nd; i++)
-        by[i] = by[i] > 0 ? by[i] : 1; /* of a dimension of one */
-    return cudnnSetTensorNdDescriptor(t, data_type(c->dtype), nd, dim, by);
+    stride[0] = at;
+    return fits && aprt_mul(at, s->turns[TURNS_N], &at) && aprt_mul(at, aprt_dtype_bytes(c->dtype), bytes);
 }
 
-static cudnnStatus_t set_filter(const conv_slot *s)
+static bool small(int64_t x)
+{
+    return x >= 0 && x <= INT_MAX;
+}
+
+/* cuDNN's numbers are of 32 bits. */
+static bool all_small(const conv_slot *s)
 {
     const aprt_conv *c = s->c;
-    const int lead = spatial_lead(c);
-    int dim[MAX_ND] = {(int)(s->turns[TURNS_G] * s->turns[TURNS_M]), (int)s->turns[TURNS_C], 1};
-    for (int32_t i = 0; i < c->nspatial; i++)
-        dim[2 + lead + i] = (int)c->dim[i].kernel;
-    return cudnnSetFilterNdDescriptor(s->w, data_type(c->dtype), s->last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW,
-                                      2 + lead + c->nspatial, dim);
-}
-
-static cudnnStatus_t set_op(const conv_slot *s, bool tf32)
-{
-    const aprt_conv *c = s->c;
-    const int lead = spatial_lead(c);
-    int pad[3] = {0}, stride[3] = {1, 1, 1}, dilate[3] = {1, 1, 1};
+    bool all = small(s->turns[TURNS_G] * s->turns[TURNS_M]) && small(s->turns[TURNS_G] * s->turns[TURNS_C]);
     for (int32_t i = 0; i < c->nspatial; i++) {
-        pad[lead + i] = (int)c->dim[i].lo;
-        stride[lead + i] = (int)c->dim[i].stride;
-        dilate[lead + i] = (int)c->dim[i].dilate;
+        const conv_window *w = &s->window[i];
+        all = all && small(w->in) && small(w->out) && small(w->pad) && small(w->stride) && small(c->dim[i].kernel) &&
+              small(c->dim[i].dilate);
     }
-    const cudnnMathType_t math = c->dtype == APRT_F32 && !tf32 ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH;
-    cudnnStatus_t status =
-        cudnnSetConvolutionNdDescriptor(s->op, lead + c->nspatial, pad, stride, dilate, CUDNN_CROSS_CORRELATION,
-                                        c->dtype == APRT_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnSetConvolutionMathType(s->op, math);
-    return status == CUDNN_STATUS_SUCCESS ? cudnnSetConvolutionGroupCount(s->op, (int)s->turns[TURNS_G]) : status;
-}
-
-static cudnnStatus_t set_bias(const conv_slot *s)
-{
-    const int nd = 2 + spatial_lead(s->c) + s->c->nspatial, n = (int)(s->turns[TURNS_G] * s->turns[TURNS_M]);
-    int dim[MAX_ND] = {1, 1, 1, 1, 1}, by[MAX_ND] = {1, 1, 1, 1, 1};
-    dim[1] = n;
-    by[0] = n;
-    return cudnnSetTensorNdDescriptor(s->bias, data_type(s->c->dtype), nd, dim, by);
+    for (int32_t i = 0; i < c->nspatial + 3; i++)
+        all = all && small(s->x[i]) && small(s->sums.stride[i]);
+    return all && small(s->turns[TURNS_N]);
 }
 
 /* ---- steps ---- */
@@ -203,17 +192,18 @@ static void find_fused(conv_slot *s)
     const aprt_conv *c = s->c;
     int32_t at = 0;
     s->bias_step = s->whole_step = -1;
-    if (c->dtype != APRT_F32)
+    s->fused = 0;
+    if (c->dtype != APRT_F32 || s->way != CONV_FORWARD)
         return;
     if (at < c->nsteps && is_bias(s, &c->step[at]))
         s->bias_step = at++;
     if (at < c->nsteps && is_whole(s, &c->step[at]))
         s->whole_step = at++;
-    s->relu_step = at < c->nsteps && c->step[at].op == APRT_CONV_RELU;
-    s->fused = s->relu_step ? at + 1 : 0;
+    if (at < c->nsteps && c->step[at].op == APRT_CONV_RELU)
+        s->fused = at + 1;
 }
 
-static bool reads_result(const conv_slot *s)
+static bool reads_result_later(const conv_slot *s)
 {
     bool reads = false;
     for (int32_t i = s->fused; i < s->c->nsteps; i++)
@@ -221,181 +211,141 @@ static bool reads_result(const conv_slot *s)
     return reads;
 }
 
-/* Sums in a place of their own: channels where those of the operand are, no gaps. */
-static int64_t order_sums(conv_slot *s)
-{
-    const aprt_conv *c = s->c;
-    int64_t at = 1;
-    if (s->last) {
-        s->sum_stride[2] = 1;
-        s->sum_stride[1] = s->turns[TURNS_M];
-        at = s->turns[TURNS_G] * s->turns[TURNS_M];
-    }
-    for (int32_t i = c->nspatial; i-- > 0; at *= c->dim[i].out)
-        s->sum_stride[3 + i] = at;
-    if (!s->last) {
-        s->sum_stride[2] = at;
-        s->sum_stride[1] = at * s->turns[TURNS_M];
-        at *= s->turns[TURNS_G] * s->turns[TURNS_M];
-    }
-    s->sum_stride[0] = at;
-    return at * s->turns[TURNS_N];
-}
-
-/* ---- weights ---- */
-
-/* From a box by the strides of the table to what the slot wants, as a box; its elements. */
-static int64_t weights_box(const conv_slot *s, aprt_box *out)
-{
-    const aprt_conv *c = s->c;
-    int64_t order = 1;
-    memset(out, 0, sizeof *out);
-    out->ndims = 3 + c->nspatial;
-    for (int32_t i = 0; i < 3; i++)
-        out->extent[i] = s->turns[1 + i];
-    for (int32_t i = 0; i < c->nspatial; i++)
-        out->extent[3 + i] = c->dim[i].kernel;
-    memcpy(out->a, c->w, (size_t)out->ndims * sizeof *out->a);
-    if (s->last && s->library) {
-        out->b[2] = 1;
-        order = out->extent[2];
-    }
-    for (int32_t i = out->ndims; i-- > 3; order *= out->extent[i])
-        out->b[i] = order;
-    if (!(s->last && s->library)) {
-        out->b[2] = order;
-        order *= out->extent[2];
-    }
-    out->b[1] = order;
-    out->b[0] = order * out->extent[1];
-    return aprt_box_count(out);
-}
-
-/* Those that never change: put into order here, once, and uploaded. */
-static int keep_weights(aprt_device *d, conv_slot *s, const void *w)
-{
-    aprt_box box;
-    const int64_t n = weights_box(s, &box), size = aprt_dtype_bytes(s->c->dtype);
-    char *ordered = malloc((size_t)(n * size) + 1);
-    if (!ordered)
-        return cuda_fail(d, APRT_ERR_ENV, "out of memory");
-    aprt_box_copy(&box, 0, n, (int32_t)size, w, ordered);
-    int status = cuda_allocate(d, n * size, "weights of a convolution", &s->own_w);
-    if (status == APRT_OK)
-        status = cuda_upload(d, s->own_w, ordered, n * size);
-    free(ordered);
-    return status;
-}
-
 /* ---- prepare ---- */
 
-static bool make_descriptors(conv_slot *s, bool tf32)
+/* How cuDNN is to see it; false if it cannot. */
+static bool lay_out(conv_slot *s, bool in_order, bool planes)
 {
-    DNN_MAY(cudnnCreateTensorDescriptor(&s->x));
-    DNN_MAY(cudnnCreateTensorDescriptor(&s->y));
-    DNN_MAY(cudnnCreateTensorDescriptor(&s->bias));
-    DNN_MAY(cudnnCreateFilterDescriptor(&s->w));
-    DNN_MAY(cudnnCreateConvolutionDescriptor(&s->op));
-    DNN_MAY(cudnnCreateActivationDescriptor(&s->relu));
-    DNN_MAY(set_tensor(s->x, s, false, s->c->x));
-    DNN_MAY(set_tensor(s->y, s, true, s->apart ? s->sum_stride : s->c->y));
-    DNN_MAY(set_filter(s));
-    DNN_MAY(set_op(s, tf32));
-    DNN_MAY(set_bias(s));
-    DNN_MAY(cudnnSetActivationDescriptor(s->relu, CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN, 0));
-    return true;
+    const aprt_conv *c = s->c;
+    s->way = is_gradient(c) ? CONV_BACKWARD : CONV_FORWARD;
+    s->apart = false;
+    if (s->way == CONV_BACKWARD)
+        backward_windows(s);
+    else
+        forward_windows(s);
+    s->last = !planes && channels_innermost(s);
+    find_fused(s);
+    s->copied = s->copied || in_order || !one_stride(c->x, s->turns[TURNS_G], s->turns[TURNS_C]) || !all_apart(s);
+    s->apart = s->apart || in_order || !one_stride(c->y, s->turns[TURNS_G], s->turns[TURNS_M]) || reads_result_later(s);
+    s->fused = s->apart ? 0 : s->fused; /* a value that is added lies as the result does */
+    for (int32_t i = 0; i < c->nspatial; i++)
+        s->sums.have[i] = s->window[i].out;
+    bool fits = order(s, false, s->x, &s->x_bytes) && order(s, true, s->sums.stride, &s->y_bytes);
+    if (!s->copied)
+        memcpy(s->x, c->x, sizeof s->x);
+    if (!s->apart)
+        memcpy(s->sums.stride, c->y, sizeof s->sums.stride);
+    return fits && all_small(s);
 }
 
-/* The first algorithm of the heuristics that works in the workspace, gives the same bits each time and computes as
- * exactly as was asked. */
-static bool choose(aprt_device *d, conv_slot *s)
+/* A shared place, as large as the largest needs it. */
+static int need(aprt_device *d, place which, int64_t bytes)
 {
-    cudnnConvolutionFwdAlgoPerf_t found[MAX_ALGOS];
-    const bool exact = s->c->dtype == APRT_F32 && !cuda_of(d)->tf32;
-    int n = 0;
-    DNN_MAY(cudnnGetConvolutionForwardAlgorithm_v7(cuda_of(d)->dnn, s->x, s->w, s->op, s->y, MAX_ALGOS, &n, found));
-    for (int i = 0; i < n; i++)
-        if (found[i].status == CUDNN_STATUS_SUCCESS && found[i].determinism == CUDNN_DETERMINISTIC &&
-            found[i].memory <= (size_t)d->stage->workspace_bytes &&
-            (!exact || found[i].mathType == CUDNN_FMA_MATH || found[i].mathType == CUDNN_DEFAULT_MATH)) {
-            s->algo = found[i].algo;
-            s->workspace = found[i].memory;
-            return true;
-        }
-    return false;
-}
-
-static void free_descriptors(conv_slot *s)
-{
-    cudnnTensorDescriptor_t tensors[] = {s->x, s->y, s->bias};
-    for (size_t i = 0; i < 3; i++)
-        if (tensors[i])
-            cudnnDestroyTensorDescriptor(tensors[i]);
-    if (s->w)
-        cudnnDestroyFilterDescriptor(s->w);
-    if (s->op)
-        cudnnDestroyConvolutionDescriptor(s->op);
-    if (s->relu)
-        cudnnDestroyActivationDescriptor(s->relu);
-}
-
-static int open_library(aprt_device *d)
-{
-    cuda_device *c = cuda_of(d);
-    if (c->dnn)
+    static const char *const name[PLACES] = {"operands of convolutions", "sums of convolutions"};
+    shared *sh = d->slot[d->nslots - 1];
+    if (bytes <= sh->bytes[which])
         return APRT_OK;
-    DNN_DO(d, cudnnCreate, &c->dnn);
-    DNN_DO(d, cudnnSetStream, c->dnn, c->compute);
+    if (sh->at[which])
+        CUDA_DO(d, cudaFree, sh->at[which]);
+    sh->at[which] = NULL;
+    sh->bytes[which] = 0;
+    CUDA_TRY(cuda_allocate(d, bytes, name[which], &sh->at[which]));
+    sh->bytes[which] = bytes;
     return APRT_OK;
 }
 
-/* A place for sums, as large as the largest needs it. */
-static int need_sums(aprt_device *d, int64_t bytes)
+static int reserve(aprt_device *d, conv_slot *s)
 {
-    void **slot = &d->slot[d->nslots - 1];
-    if (!*slot)
-        *slot = calloc(1, sizeof(shared));
-    shared *sh = *slot;
-    if (!sh)
-        return cuda_fail(d, APRT_ERR_ENV, "out of memory");
-    if (bytes <= sh->bytes)
-        return APRT_OK;
-    if (sh->sums)
-        CUDA_DO(d, cudaFree, sh->sums);
-    sh->sums = NULL;
-    CUDA_TRY(cuda_allocate(d, bytes, "sums of convolutions", &sh->sums));
-    sh->bytes = bytes;
+    if (s->copied)
+        CUDA_TRY(need(d, PLACE_OPERAND, s->x_bytes));
+    if (s->apart)
+        CUDA_TRY(need(d, PLACE_SUMS, s->y_bytes));
+    if (s->fused && s->bias_step < 0) {
+        const int64_t bytes = s->turns[TURNS_G] * s->turns[TURNS_M] * aprt_dtype_bytes(s->c->dtype);
+        CUDA_TRY(cuda_allocate(d, bytes, "a bias of zeros", &s->zeros));
+        CUDA_DO(d, cudaMemsetAsync, s->zeros, 0, (size_t)bytes, cuda_of(d)->compute);
+    }
     return APRT_OK;
 }
 
 static int plan(aprt_device *d, conv_slot *s)
 {
-    const int64_t size = aprt_dtype_bytes(s->c->dtype);
-    s->last = channels_innermost(s);
-    s->library = library_may(s);
-    if (!s->library)
-        return APRT_OK;
-    CUDA_TRY(open_library(d));
-    find_fused(s);
-    s->apart = reads_result(s);
-    s->fused = s->apart ? 0 : s->fused; /* a value that is added lies as the result does */
-    const int64_t sums = order_sums(s) * size;
-    if (!make_descriptors(s, cuda_of(d)->tf32) || !choose(d, s)) {
-        s->library = false;
-        return APRT_OK;
+    static const bool in_order[] = {false, true, true}, planes[] = {false, false, true};
+    if (library_may(s)) {
+        CUDA_TRY(conv_library_open(d));
+        for (int i = 0; i < 3; i++) {
+            if (lay_out(s, in_order[i], planes[i]) && conv_library_make(d, s))
+                return reserve(d, s);
+            conv_library_free(s);
+        }
     }
-    if (s->fused && s->bias_step < 0) {
-        const int64_t bytes = s->turns[TURNS_G] * s->turns[TURNS_M] * size;
-        CUDA_TRY(cuda_allocate(d, bytes, "a bias of zeros", &s->zeros));
-        CUDA_DO(d, cudaMemsetAsync, s->zeros, 0, (size_t)bytes, cuda_of(d)->compute);
-    }
-    return s->apart ? need_sums(d, sums) : APRT_OK;
+    s->way = CONV_OWN;
+    return APRT_OK;
+}
+
+/* From a box by the strides of the table to what the slot wants: [g, m, c, ...] or, where channels are innermost,
+ * [g, m, ..., c]; of gradients with m and c exchanged; [g, ..., c, m] for the kernel of our own. Returns the elements;
+ * `first`: the one with which the box begins. */
+static int64_t weights_box(const conv_slot *s, aprt_box *out, int64_t *first)
+{
+    const aprt_conv *c = s->c;
+    const int32_t outer = s->way == CONV_BACKWARD ? 2 : 1, inner = s->way == CONV_FORWARD ? 2 : 1;
+    int32_t by[APRT_MAX_RANK], n = 0;
+    by[n++] = 0;
+    if (s->way != CONV_OWN)
+        by[n++] = outer;
+    if (s->way != CONV_OWN && !s->last)
+        by[n++] = inner;
+    for (int32_t i = 0; i < c->nspatial; i++)
+        by[n++] = 3 + i;
+    if (s->way == CONV_OWN)
+        by[n++] = 2;
+    if (s->way == CONV_OWN || s->last)
+        by[n++] = inner;
+    memset(out, 0, sizeof *out);
+    out->ndims = n;
+    for (int32_t i = 0; i < 3; i++)
+        out->extent[i] = s->turns[TURNS_G + i];
+    for (int32_t i = 0; i < c->nspatial; i++)
+        out->extent[3 + i] = c->dim[i].kernel;
+    memcpy(out->a, c->w, (size_t)n * sizeof *out->a);
+    *first = 0;
+    for (int32_t i = 0; i < c->nspatial; i++)
+        if ((c->dim[i].flip != 0) != (s->way == CONV_BACKWARD)) { /* turned round */
+            *first += (c->dim[i].kernel - 1) * c->w[3 + i];
+            out->a[3 + i] = -c->w[3 + i];
+        }
+    int64_t at = 1;
+    for (int32_t i = n; i-- > 0; at *= out->extent[by[i]])
+        out->b[by[i]] = at;
+    return at;
+}
+
+/* Those that never change: put into order here, once, and uploaded. Others come with each run. */
+static int keep_weights(aprt_device *d, conv_slot *s, const void *w)
+{
+    aprt_box box;
+    int64_t first;
+    const int64_t n = weights_box(s, &box, &first), size = aprt_dtype_bytes(s->c->dtype);
+    CUDA_TRY(cuda_allocate(d, n * size, "weights of a convolution", &s->w));
+    if (!w)
+        return APRT_OK;
+    char *ordered = malloc((size_t)(n * size) + 1);
+    if (!ordered)
+        return cuda_fail(d, APRT_ERR_ENV, "out of memory");
+    aprt_box_copy(&box, 0, n, (int32_t)size, (const char *)w + first * size, ordered);
+    const int status = cuda_upload(d, s->w, ordered, n * size);
+    free(ordered);
+    return status;
 }
 
 static int prepare(aprt_device *d, uint32_t number, const aprt_conv *conv, const int64_t turns[4], const void *w)
 {
     conv_slot *s = d->slot[number] = calloc(1, sizeof *s);
-    if (!s)
+    void **sh = &d->slot[d->nslots - 1];
+    if (!*sh)
+        *sh = calloc(1, sizeof(shared));
+    if (!s || !*sh)
         return cuda_fail(d, APRT_ERR_ENV, "out of memory");
     s->c = conv;
     memcpy(s->turns, turns, sizeof s->turns);
@@ -405,11 +355,7 @@ static int prepare(aprt_device *d, uint32_t number, const aprt_conv *conv, const
     if (s->nothing)
         return APRT_OK;
     CUDA_TRY(plan(d, s));
-    if (w)
-        return keep_weights(d, s, w);
-    aprt_box box; /* they come with each run, and are put into order then */
-    return cuda_allocate(d, weights_box(s, &box) * aprt_dtype_bytes(conv->dtype), "weights of a convolution",
-                         &s->own_w);
+    return keep_weights(d, s, w);
 }
 
 int aprt_cuda_conv_prepare(aprt_device *d, uint32_t slot, const aprt_conv *conv, const int64_t turns[4], const void *w,
@@ -422,26 +368,6 @@ int aprt_cuda_conv_prepare(aprt_device *d, uint32_t slot, const aprt_conv *conv,
 
 /* ---- run ---- */
 
-static int by_library(aprt_device *d, const conv_slot *s, const void *x, void *y, const void *const *operand)
-{
-    static const float zero = 0, one = 1;
-    static const double zero64 = 0, one64 = 1;
-    const cuda_device *c = cuda_of(d);
-    const bool wide = s->c->dtype == APRT_F64;
-    const void *no = wide ? (const void *)&zero64 : &zero, *yes = wide ? (const void *)&one64 : &one;
-    if (!s->fused) {
-        DNN_DO(d, cudnnConvolutionForward, c->dnn, yes, s->x, x, s->w, s->own_w, s->op, s->algo, c->workspace,
-               s->workspace, no, s->y, y);
-        return APRT_OK;
-    }
-    const void *bias = s->bias_step >= 0 ? operand[s->c->step[s->bias_step].operand] : s->zeros;
-    const int32_t whole = s->whole_step >= 0 ? s->c->step[s->whole_step].operand : -1;
-    const void *z = whole >= 0 ? operand[whole] : y;
-    DNN_DO(d, cudnnConvolutionBiasActivationForward, c->dnn, yes, s->x, x, s->w, s->own_w, s->op, s->algo, c->workspace,
-           s->workspace, s->whole_step >= 0 ? yes : no, s->y, z, s->bias, bias, s->relu, s->y, y);
-    return APRT_OK;
-}
-
 static int64_t results(const conv_slot *s)
 {
     int64_t n = s->turns[TURNS_N] * s->turns[TURNS_G] * s->turns[TURNS_M];
@@ -450,31 +376,75 @@ static int64_t results(const conv_slot *s)
     return n;
 }
 
-static int run(aprt_device *d, const conv_slot *s, const void *x, const void *w, void *y, const void *const *operand)
+static int order_weights(aprt_device *d, const conv_slot *s, const void *w)
+{
+    aprt_box box;
+    int64_t first;
+    const int64_t n = weights_box(s, &box, &first), size = aprt_dtype_bytes(s->c->dtype);
+    if (n > 0)
+        CUDA_DO(d, cuda_box_copy, cuda_of(d)->compute, cuda_blocks(d, n), &box, 0, n, (int32_t)size,
+                (const char *)w + first * size, s->w);
+    return APRT_OK;
+}
+
+static void add_dimension(conv_copy *copy, int64_t extent, int64_t stride, int64_t in, int64_t lo, int64_t hole)
+{
+    const int32_t n = copy->ndims++;
+    copy->extent[n] = extent;
+    copy->stride[n] = stride;
+    copy->in[n] = in;
+    copy->lo[n] = lo;
+    copy->hole[n] = hole;
+}
+
+/* The operand with all zeros that do not come from cuDNN's own padding. */
+static int copy_operand(aprt_device *d, const conv_slot *s, const void *x, void *to)
+{
+    const aprt_conv *c = s->c;
+    const int64_t *t = s->turns;
+    conv_copy copy = {0};
+    add_dimension(&copy, t[TURNS_N], c->x[0], t[TURNS_N], 0, 1);
+    for (int turn = 0; turn < 2; turn++) {
+        if (turn == (s->last ? 1 : 0)) {
+            add_dimension(&copy, t[TURNS_G], c->x[1], t[TURNS_G], 0, 1);
+            add_dimension(&copy, t[TURNS_C], c->x[2], t[TURNS_C], 0, 1);
+        }
+        for (int32_t i = 0; i < c->nspatial && turn == (s->last ? 0 : 1); i++)
+            add_dimension(&copy, s->window[i].in, c->x[3 + i], c->dim[i].in,
+                          s->way == CONV_FORWARD ? c->dim[i].lo - s->window[i].pad : 0,
+                          s->way == CONV_FORWARD ? c->dim[i].hole : 1);
+    }
+    const int32_t size = aprt_dtype_bytes(c->dtype);
+    CUDA_DO(d, cuda_conv_copy, cuda_of(d)->compute, cuda_blocks(d, s->x_bytes / size), &copy, size, x, to);
+    return APRT_OK;
+}
+
+static int run_own(aprt_device *d, const conv_slot *s, const void *x, void *y, const void *const *operand)
 {
     const cuda_device *c = cuda_of(d);
-    const int blocks = cuda_blocks(d, results(s));
-    if (w) {
-        aprt_box box;
-        const int64_t n = weights_box(s, &box);
-        if (n > 0)
-            CUDA_DO(d, cuda_box_copy, c->compute, cuda_blocks(d, n), &box, 0, n, aprt_dtype_bytes(s->c->dtype), w,
-                    s->own_w);
-    }
-    if (!s->library) {
-        aprt_conv plain = *s->c;
-        aprt_box box;
-        weights_box(s, &box);
-        memcpy(plain.w, box.b, sizeof plain.w);
-        CUDA_DO(d, cuda_conv_direct, c->compute, blocks, &plain, s->turns, x, s->own_w, y, operand);
-        return APRT_OK;
-    }
+    CUDA_DO(d, cuda_conv_direct, c->compute, cuda_blocks(d, results(s)), s->c, s->turns, x, s->w, y, operand);
+    return APRT_OK;
+}
+
+static int run(aprt_device *d, const conv_slot *s, const void *x, const void *w, void *y, const void *const *operand)
+{
     const shared *sh = d->slot[d->nslots - 1];
-    void *sums = s->apart ? sh->sums : y;
-    CUDA_TRY(by_library(d, s, x, sums, operand));
-    if (s->fused < s->c->nsteps)
-        CUDA_DO(d, cuda_conv_steps, c->compute, blocks, s->c, s->turns, s->fused, sums,
-                s->apart ? s->sum_stride : s->c->y, y, operand);
+    void *sums = s->apart ? sh->at[PLACE_SUMS] : y;
+    if (w)
+        CUDA_TRY(order_weights(d, s, w));
+    if (s->way == CONV_OWN)
+        return run_own(d, s, x, y, operand);
+    if (s->copied) {
+        CUDA_TRY(copy_operand(d, s, x, sh->at[PLACE_OPERAND]));
+        x = sh->at[PLACE_OPERAND];
+    }
+    const void *bias = s->fused && s->bias_step >= 0 ? operand[s->c->step[s->bias_step].operand] : s->zeros, *z = NULL;
+    if (s->fused && s->whole_step >= 0)
+        z = s->c->step[s->whole_step].operand >= 0 ? operand[s->c->step[s->whole_step].operand] : y;
+    CUDA_TRY(conv_library_run(d, s, x, sums, bias, z));
+    if (s->fused < s->c->nsteps || s->apart)
+        CUDA_DO(d, cuda_conv_steps, cuda_of(d)->compute, cuda_blocks(d, results(s)), s->c, s->turns, s->fused, &s->sums,
+                sums, y, operand);
     return APRT_OK;
 }
 
@@ -492,15 +462,16 @@ void aprt_cuda_conv_release(aprt_device *d)
         conv_slot *s = d->slot[i];
         if (!s)
             continue;
-        free_descriptors(s);
-        if (s->own_w)
-            cudaFree(s->own_w);
+        conv_library_free(s);
+        if (s->w)
+            cudaFree(s->w);
         if (s->zeros)
             cudaFree(s->zeros);
         free(s);
     }
     shared *sh = d->nslots ? d->slot[d->nslots - 1] : NULL;
-    if (sh && sh->sums)
-        cudaFree(sh->sums);
+    for (int i = 0; sh && i < PLACES; i++)
+        if (sh->at[i])
+            cudaFree(sh->at[i]);
     free(sh);
 }

@@ -171,15 +171,6 @@ cudaError_t cuda_box_fold(cudaStream_t stream, int blocks, const aprt_box *box, 
 cudaError_t cuda_box_after(cudaStream_t stream, int blocks, const aprt_box *box, int32_t dtype, aprt_cuda_after after,
                            const void *bias, void *dst);
 
-/* ---- conv_kernel.cu ---- */
-/* Convolution as it is defined (aprt_conv in autopar_rt.h), one thread a result, with all steps. */
-cudaError_t cuda_conv_direct(cudaStream_t stream, int blocks, const aprt_conv *conv, const int64_t turns[4],
-                             const void *x, const void *w, void *y, const void *const *operand);
-/* The steps from step `first` on, of sums that lie at `sum` by strides of its own; they may lie in y. */
-cudaError_t cuda_conv_steps(cudaStream_t stream, int blocks, const aprt_conv *conv, const int64_t turns[4],
-                            int32_t first, const void *sum, const int64_t *sum_stride, void *y,
-                            const void *const *operand);
-
 /* Blocks of 256 threads for so many elements. */
 static inline int cuda_blocks(const aprt_device *d, int64_t elements)
 {

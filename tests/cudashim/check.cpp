@@ -58,11 +58,14 @@ Cell *device_cells(uintptr_t base, size_t bytes)
     return cells;
 }
 
-struct Local { /* of a host thread: shared memory of the block that it runs */
+enum { KNOWN = 16 };
+struct Local { /* of a host thread: shared memory of the block that it runs, and memory that it has found to be good */
     std::vector<Cell> dynamic, fixed;
     uint32_t run = 0;
-    const Memory *last = nullptr;
+    Memory known[KNOWN];
+    unsigned count = 0, turn = 0;
     unsigned long frees = 0;
+    int device = -1;
 };
 Local &local()
 {
@@ -244,18 +247,33 @@ Access_ thread_access(const Block &b, uint32_t op)
     return a;
 }
 
+/* Pieces that kernels of this device may touch are remembered until one is freed. */
+bool is_known(Local &l, uintptr_t a, unsigned bytes, int device)
+{
+    if (l.frees != memory_frees() || l.device != device) {
+        l.count = l.turn = 0;
+        l.frees = memory_frees();
+        l.device = device;
+    }
+    for (unsigned i = 0; i < l.count; i++)
+        if (a >= l.known[i].first && a + bytes <= l.known[i].end)
+            return true;
+    return false;
+}
+
 bool bounds(Local &l, const void *p, unsigned bytes, int device)
 {
-    uintptr_t a = (uintptr_t)p;
-    if (l.last && l.frees == memory_frees() && a >= l.last->first && a + bytes <= l.last->end)
+    if (is_known(l, (uintptr_t)p, bytes, device))
         return true;
     std::string bad = memory_complaint(p, bytes, device);
     if (!bad.empty()) {
         report("access of %u bytes at %p: %s", bytes, p, bad.c_str());
         return false;
     }
-    l.last = memory_find(p);
-    l.frees = memory_frees();
+    if (const Memory *found = memory_find(p)) {
+        l.known[l.turn++ % KNOWN] = *found;
+        l.count = std::min<unsigned>(l.count + 1, KNOWN);
+    }
     return true;
 }
 

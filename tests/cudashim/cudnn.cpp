@@ -1,31 +1,15 @@
-/* cuDNN: forward convolutions, in plain loops.
+/* cuDNN: convolutions forwards, and from gradients of results to those of operands (convolve.cpp).
  *
  * The heuristics offer what a caller must turn down if it wants the same bits each time, f32 as f32, or a small
- * workspace; an algorithm uses the workspace that it said. */
+ * workspace; an algorithm uses the workspace that it said. Filters with channels innermost want tensors that have them
+ * innermost too, without gaps, and no doubles. */
 #include <algorithm>
 
-#include "include/cudnn.h"
-#include "matmul.h"
+#include "convolve.h"
 
 struct cudnnContext {
     int device;
     cudaStream_t stream;
-};
-struct cudnnTensorStruct {
-    cudnnDataType_t type;
-    int nd, dim[CUDNN_DIM_MAX], stride[CUDNN_DIM_MAX];
-};
-struct cudnnFilterStruct {
-    cudnnDataType_t type;
-    cudnnTensorFormat_t format;
-    int nd, dim[CUDNN_DIM_MAX];
-};
-struct cudnnConvolutionStruct {
-    int nd, pad[CUDNN_DIM_MAX], stride[CUDNN_DIM_MAX], dilation[CUDNN_DIM_MAX];
-    cudnnConvolutionMode_t mode;
-    cudnnDataType_t compute;
-    cudnnMathType_t math;
-    int groups;
 };
 struct cudnnActivationStruct {
     cudnnActivationMode_t mode;
@@ -38,41 +22,6 @@ namespace shim
 namespace
 {
 enum { SPATIAL = 3, SOME_WORKSPACE = 4096 };
-
-struct Conv {
-    cudnnTensorStruct x, y;
-    cudnnFilterStruct w;
-    cudnnConvolutionStruct op;
-    double alpha, beta; /* of what is added: y or z */
-    const void *px, *pw, *pz, *pbias;
-    void *py, *workspace;
-    size_t workspace_bytes;
-    bool relu;
-};
-
-int32_t kind(cudnnDataType_t type)
-{
-    return type == CUDNN_DATA_DOUBLE     ? CUDA_R_64F
-           : type == CUDNN_DATA_HALF     ? CUDA_R_16F
-           : type == CUDNN_DATA_BFLOAT16 ? CUDA_R_16BF
-                                         : CUDA_R_32F;
-}
-
-size_t span(const cudnnTensorStruct &t)
-{
-    int64_t last = 0;
-    for (int i = 0; i < t.nd; i++)
-        last += (int64_t)(t.dim[i] - 1) * t.stride[i];
-    return (size_t)(last + 1) * element_size(kind(t.type));
-}
-
-size_t span(const cudnnFilterStruct &w)
-{
-    size_t n = element_size(kind(w.type));
-    for (int i = 0; i < w.nd; i++)
-        n *= (size_t)w.dim[i];
-    return n;
-}
 
 bool shapes_fit(const cudnnTensorStruct &x, const cudnnFilterStruct &w, const cudnnConvolutionStruct &c,
                 const cudnnTensorStruct &y)
@@ -89,142 +38,70 @@ bool shapes_fit(const cudnnTensorStruct &x, const cudnnFilterStruct &w, const cu
     return true;
 }
 
-struct Place { /* of one result: batch, channel, and where */
-    int64_t n, m, at[SPATIAL];
-};
-
-/* Strides of the weights: of a kernel, of a channel, of a step along each dimension. */
-void filter_strides(const cudnnFilterStruct &w, int64_t *out)
+/* Channels innermost, the rest in order without gaps but for the batch. */
+bool packed_channels_last(const cudnnTensorStruct &t)
 {
     int64_t step = 1;
-    if (w.format == CUDNN_TENSOR_NHWC) {
-        out[1] = 1;
-        step = w.dim[1];
+    for (int turn = 0; turn < t.nd - 1; turn++) {
+        int i = turn == 0 ? 1 : t.nd - turn;
+        if (t.dim[i] > 1 && t.stride[i] != step)
+            return false;
+        step *= t.dim[i];
     }
-    for (int i = w.nd - 1; i >= 2; i--) {
-        out[i] = step;
-        step *= w.dim[i];
-    }
-    if (w.format == CUDNN_TENSOR_NCHW) {
-        out[1] = step;
-        step *= w.dim[1];
-    }
-    out[0] = step;
+    return true;
 }
 
-/* Operands as numbers, rounded as tensor cores would where the operation allows it. */
-template <typename T> T number(const void *base, int64_t i, cudnnDataType_t type, bool rounded)
+bool layout_fits(const cudnnTensorStruct &x, const cudnnFilterStruct &w, const cudnnTensorStruct &y)
 {
-    T v = (T)matmul_read(base, i, kind(type));
-    return rounded ? (T)matmul_tf32((float)v) : v;
+    return w.format == CUDNN_TENSOR_NCHW ||
+           (packed_channels_last(x) && packed_channels_last(y) && x.type != CUDNN_DATA_DOUBLE);
 }
 
-template <typename T> T result(const Conv &c, const Place &p, const int64_t *ws, const std::vector<T> &w, bool rounded)
+const int FORWARD_PLAIN = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
+          FORWARD_SPACE = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+
+/* Of the algorithms that give the same bits each time and are offered: the bytes that they want; false for others. */
+bool wants(bool backward, int algo, size_t *bytes)
 {
-    int64_t per_group = c.w.dim[0] / c.op.groups, first = p.m / per_group * c.w.dim[1];
-    int64_t taps = 1, bx = p.n * c.x.stride[0] + first * c.x.stride[1], bw = p.m * ws[0];
-    int nd = c.op.nd;
-    for (int i = 0; i < nd; i++)
-        taps *= c.w.dim[2 + i];
-    T sum = 0;
-    for (int64_t tap = 0; tap < taps; tap++) {
-        int64_t ox = bx, ow = bw, rest = tap;
-        bool inside = true;
-        for (int i = nd - 1; i >= 0; i--) {
-            int64_t k = rest % c.w.dim[2 + i];
-            rest /= c.w.dim[2 + i];
-            int64_t at = p.at[i] * c.op.stride[i] - c.op.pad[i] + k * c.op.dilation[i];
-            inside = inside && at >= 0 && at < c.x.dim[2 + i];
-            ox += at * c.x.stride[2 + i];
-            ow += (c.op.mode == CUDNN_CONVOLUTION ? c.w.dim[2 + i] - 1 - k : k) * ws[2 + i];
-        }
-        for (int64_t ch = 0; inside && ch < c.w.dim[1]; ch++)
-            sum += number<T>(c.px, ox + ch * c.x.stride[1], c.x.type, rounded) * w[(size_t)(ow + ch * ws[1])];
-    }
-    return sum;
+    bool plain = !backward && algo == FORWARD_PLAIN;
+    *bytes = plain ? 0 : (size_t)SOME_WORKSPACE;
+    return plain || algo == (backward ? (int)CUDNN_CONVOLUTION_BWD_DATA_ALGO_1 : FORWARD_SPACE);
 }
 
-template <typename T> void run(const Conv &c)
+bool memory_fits(const Conv &c, int device)
 {
-    bool rounded = c.x.type == CUDNN_DATA_FLOAT && c.op.math == CUDNN_TENSOR_OP_MATH;
-    int64_t ws[CUDNN_DIM_MAX], results = 1;
-    filter_strides(c.w, ws);
-    std::vector<T> w(span(c.w) / element_size(kind(c.w.type)));
-    for (size_t i = 0; i < w.size(); i++)
-        w[i] = number<T>(c.pw, (int64_t)i, c.w.type, rounded);
-    for (int i = 0; i < c.y.nd; i++)
-        results *= c.y.dim[i];
-    for (int64_t r = 0; r < results; r++) {
-        Place p = {0, 0, {0, 0, 0}};
-        int64_t rest = r, to = 0;
-        for (int i = c.y.nd - 1; i >= 0; i--) {
-            int64_t at = rest % c.y.dim[i];
-            rest /= c.y.dim[i];
-            to += at * c.y.stride[i];
-            (i >= 2 ? p.at[i - 2] : i == 1 ? p.m : p.n) = at;
-        }
-        T v = (T)c.alpha * result(c, p, ws, w, rounded);
-        if (c.beta != 0)
-            v += (T)c.beta * number<T>(c.pz, to, c.y.type, false);
-        if (c.pbias)
-            v += number<T>(c.pbias, p.m, c.y.type, false);
-        if (c.relu)
-            v = v > 0 || v != v ? v : 0;
-        matmul_write(c.py, to, kind(c.y.type), v);
-    }
+    size_t size = element_size(convolve_type(c.y.type));
+    return memory_check(c.from, convolve_span(c.source()), device, "cudnn: what is read") &&
+           memory_check(c.weights, convolve_span(c.w), device, "cudnn: w") &&
+           memory_check(c.to, convolve_span(c.target()), device, "cudnn: the result") &&
+           (c.beta == 0 || memory_check(c.z, convolve_span(c.target()), device, "cudnn: z")) &&
+           (!c.bias || memory_check(c.bias, (size_t)c.y.dim[1] * size, device, "cudnn: bias")) &&
+           memory_check(c.workspace, c.workspace_bytes, device, "cudnn: workspace");
 }
 
-void run_all(const Conv &c)
-{
-    check_range(c.px, span(c.x), false);
-    check_range(c.pw, span(c.w), false);
-    if (c.beta != 0)
-        check_range(c.pz, span(c.y), false);
-    check_range(c.py, span(c.y), true);
-    if (c.workspace_bytes) {
-        check_range(c.workspace, c.workspace_bytes, true);
-        memset(c.workspace, 0xff, c.workspace_bytes);
-    }
-    if (c.y.type == CUDNN_DATA_DOUBLE)
-        run<double>(c);
-    else
-        run<float>(c);
-}
-
-size_t wants(cudnnConvolutionFwdAlgo_t algo)
-{
-    return algo == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM ? 0 : (size_t)SOME_WORKSPACE;
-}
-
-cudnnStatus_t put(cudnnHandle_t handle, Conv c, cudnnConvolutionFwdAlgo_t algo, size_t given, const char *call)
+cudnnStatus_t put(cudnnHandle_t handle, Conv c, int algo, size_t given, const char *call)
 {
     if (!object_check(handle, CUDNN, call))
         return CUDNN_STATUS_NOT_INITIALIZED;
     cudaStream_t s = stream_of(handle->stream, call);
     if (!s || !shapes_fit(c.x, c.w, c.op, c.y))
         return CUDNN_STATUS_BAD_PARAM;
-    if (algo != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM && algo != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM) {
-        report("%s: algorithm %d is not deterministic, or needs more than there is", call, algo);
+    if (!wants(c.backward, algo, &c.workspace_bytes) || !layout_fits(c.x, c.w, c.y)) {
+        report("%s: algorithm %d is not deterministic, needs more than there is, or is not for these layouts", call,
+               algo);
         return CUDNN_STATUS_NOT_SUPPORTED;
     }
-    c.workspace_bytes = wants(algo);
     if (given < c.workspace_bytes) {
         report("%s: a workspace of %zu bytes, the algorithm wants %zu", call, given, c.workspace_bytes);
         return CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT;
     }
-    if (!memory_check(c.px, span(c.x), s->device, "cudnn: x") ||
-        !memory_check(c.pw, span(c.w), s->device, "cudnn: w") ||
-        !memory_check(c.py, span(c.y), s->device, "cudnn: y") ||
-        (c.beta != 0 && !memory_check(c.pz, span(c.y), s->device, "cudnn: z")) ||
-        (c.pbias &&
-         !memory_check(c.pbias, (size_t)c.y.dim[1] * element_size(kind(c.y.type)), s->device, "cudnn: bias")) ||
-        !memory_check(c.workspace, c.workspace_bytes, s->device, "cudnn: workspace"))
+    if (!memory_fits(c, s->device))
         return CUDNN_STATUS_BAD_PARAM;
     Lock lock(machine().lock);
     Work work;
     work.name = call;
     work.device = s->device;
-    work.run = [c] { run_all(c); };
+    work.run = [c] { convolve_run(c); };
     stream_put(lock, s, std::move(work));
     return CUDNN_STATUS_SUCCESS;
 }
@@ -416,25 +293,41 @@ cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t handle, const
         return CUDNN_STATUS_NOT_INITIALIZED;
     if (!shapes_fit(*x, *w, *c, *y))
         return CUDNN_STATUS_BAD_PARAM;
+    const cudnnStatus_t may = layout_fits(*x, *w, *y) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
+    const cudnnStatus_t no = CUDNN_STATUS_NOT_SUPPORTED;
+    const size_t much = (size_t)1 << 40, some = SOME_WORKSPACE;
+    const cudnnDeterminism_t same = CUDNN_DETERMINISTIC, other = CUDNN_NON_DETERMINISTIC;
     const cudnnConvolutionFwdAlgoPerf_t all[] = {
-        {CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD, CUDNN_STATUS_NOT_SUPPORTED, -1, 0, CUDNN_DETERMINISTIC, c->math, {0}},
-        {CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED,
-         CUDNN_STATUS_SUCCESS,
-         1,
-         0,
-         CUDNN_NON_DETERMINISTIC,
-         c->math,
-         {0}},
-        {CUDNN_CONVOLUTION_FWD_ALGO_FFT, CUDNN_STATUS_SUCCESS, 2, (size_t)1 << 40, CUDNN_DETERMINISTIC, c->math, {0}},
-        {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
-         CUDNN_STATUS_SUCCESS,
-         3,
-         SOME_WORKSPACE,
-         CUDNN_DETERMINISTIC,
-         c->math,
-         {0}},
-        {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, CUDNN_STATUS_SUCCESS, 4, 0, CUDNN_DETERMINISTIC, c->math, {0}}};
+        {CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD, no, -1, 0, same, c->math, {0}},
+        {CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED, may, 1, 0, other, c->math, {0}},
+        {CUDNN_CONVOLUTION_FWD_ALGO_FFT, may, 2, much, same, c->math, {0}},
+        {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, may, 3, some, same, c->math, {0}},
+        {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, may, 4, 0, same, c->math, {0}}};
     for (const cudnnConvolutionFwdAlgoPerf_t &a : all)
+        if (*count < want)
+            found[(*count)++] = a;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t handle, const cudnnFilterDescriptor_t w,
+                                                          const cudnnTensorDescriptor_t dy,
+                                                          const cudnnConvolutionDescriptor_t c,
+                                                          const cudnnTensorDescriptor_t dx, const int want, int *count,
+                                                          cudnnConvolutionBwdDataAlgoPerf_t *found)
+{
+    *count = 0;
+    if (!object_check(handle, CUDNN, "cudnnGetConvolutionBackwardDataAlgorithm_v7"))
+        return CUDNN_STATUS_NOT_INITIALIZED;
+    if (!shapes_fit(*dx, *w, *c, *dy))
+        return CUDNN_STATUS_BAD_PARAM;
+    const cudnnStatus_t may = layout_fits(*dx, *w, *dy) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
+    const size_t much = (size_t)1 << 40, some = SOME_WORKSPACE;
+    const cudnnDeterminism_t same = CUDNN_DETERMINISTIC, other = CUDNN_NON_DETERMINISTIC;
+    const cudnnConvolutionBwdDataAlgoPerf_t all[] = {
+        {CUDNN_CONVOLUTION_BWD_DATA_ALGO_0, may, 1, 0, other, c->math, {0}},
+        {CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT, may, 2, much, same, c->math, {0}},
+        {CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, may, 3, some, same, c->math, {0}}};
+    for (const cudnnConvolutionBwdDataAlgoPerf_t &a : all)
         if (*count < want)
             found[(*count)++] = a;
     return CUDNN_STATUS_SUCCESS;
@@ -446,9 +339,20 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha, c
                                       void *workspace, size_t bytes, const void *beta, const cudnnTensorDescriptor_t yd,
                                       void *y)
 {
-    Conv c = {*xd, *yd,       *wd, *op,  scalar(alpha, yd->type), scalar(beta, yd->type), x, w, y, nullptr,
-              y,   workspace, 0,   false};
+    double scale = scalar(alpha, yd->type), keep = scalar(beta, yd->type);
+    Conv c = {false, *xd, *yd, *wd, *op, scale, keep, x, w, y, nullptr, y, workspace, 0, false};
     return put(handle, c, algo, bytes, "cudnnConvolutionForward");
+}
+
+cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alpha, const cudnnFilterDescriptor_t wd,
+                                           const void *w, const cudnnTensorDescriptor_t dyd, const void *dy,
+                                           const cudnnConvolutionDescriptor_t op, cudnnConvolutionBwdDataAlgo_t algo,
+                                           void *workspace, size_t bytes, const void *beta,
+                                           const cudnnTensorDescriptor_t dxd, void *dx)
+{
+    double scale = scalar(alpha, dxd->type), keep = scalar(beta, dxd->type);
+    Conv c = {true, *dxd, *dyd, *wd, *op, scale, keep, dy, w, dx, nullptr, dx, workspace, 0, false};
+    return put(handle, c, algo, bytes, "cudnnConvolutionBackwardData");
 }
 
 cudnnStatus_t cudnnConvolutionBiasActivationForward(
@@ -466,7 +370,7 @@ cudnnStatus_t cudnnConvolutionBiasActivationForward(
         return CUDNN_STATUS_BAD_PARAM;
     if (relu && activation->nan != CUDNN_PROPAGATE_NAN)
         report("cudnnConvolutionBiasActivationForward: a relu that drops NaN");
-    Conv c = {*xd, *yd,       *wd, *op, scalar(alpha1, yd->type), scalar(alpha2, yd->type), x, w, z, bias,
-              y,   workspace, 0,   relu};
+    double scale = scalar(alpha1, yd->type), keep = scalar(alpha2, yd->type);
+    Conv c = {false, *xd, *yd, *wd, *op, scale, keep, x, w, z, bias, y, workspace, 0, relu};
     return put(handle, c, algo, bytes, "cudnnConvolutionBiasActivationForward");
 }

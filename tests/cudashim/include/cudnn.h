@@ -1,4 +1,4 @@
-/* cudnn.h - the subset of cuDNN (9) that the test shim has, see cudashim.h: forward convolutions. */
+/* cudnn.h - the subset of cuDNN (9) that the test shim has, see cudashim.h: convolutions. */
 #ifndef CUDASHIM_CUDNN_H
 #define CUDASHIM_CUDNN_H
 
@@ -63,6 +63,16 @@ typedef enum {
     CUDNN_CONVOLUTION_FWD_ALGO_COUNT = 8
 } cudnnConvolutionFwdAlgo_t;
 
+typedef enum {
+    CUDNN_CONVOLUTION_BWD_DATA_ALGO_0 = 0,
+    CUDNN_CONVOLUTION_BWD_DATA_ALGO_1 = 1,
+    CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT = 2,
+    CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT_TILING = 3,
+    CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD = 4,
+    CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED = 5,
+    CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT = 6
+} cudnnConvolutionBwdDataAlgo_t;
+
 typedef struct cudnnConvolutionFwdAlgoPerfStruct {
     cudnnConvolutionFwdAlgo_t algo;
     cudnnStatus_t status;
@@ -72,6 +82,15 @@ typedef struct cudnnConvolutionFwdAlgoPerfStruct {
     cudnnMathType_t mathType;
     int reserved[3];
 } cudnnConvolutionFwdAlgoPerf_t;
+typedef struct cudnnConvolutionBwdDataAlgoPerfStruct {
+    cudnnConvolutionBwdDataAlgo_t algo;
+    cudnnStatus_t status;
+    float time;
+    size_t memory;
+    cudnnDeterminism_t determinism;
+    cudnnMathType_t mathType;
+    int reserved[3];
+} cudnnConvolutionBwdDataAlgoPerf_t;
 
 size_t cudnnGetVersion(void);
 const char *cudnnGetErrorString(cudnnStatus_t status);
@@ -103,6 +122,10 @@ cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t handle, const
                                                      const cudnnTensorDescriptor_t destDesc,
                                                      const int requestedAlgoCount, int *returnedAlgoCount,
                                                      cudnnConvolutionFwdAlgoPerf_t *perfResults);
+cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
+    cudnnHandle_t handle, const cudnnFilterDescriptor_t filterDesc, const cudnnTensorDescriptor_t diffDesc,
+    const cudnnConvolutionDescriptor_t convDesc, const cudnnTensorDescriptor_t gradDesc, const int requestedAlgoCount,
+    int *returnedAlgoCount, cudnnConvolutionBwdDataAlgoPerf_t *perfResults);
 cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t xDesc,
                                       const void *x, const cudnnFilterDescriptor_t wDesc, const void *w,
                                       const cudnnConvolutionDescriptor_t convDesc, cudnnConvolutionFwdAlgo_t algo,
@@ -114,6 +137,12 @@ cudnnStatus_t cudnnConvolutionBiasActivationForward(
     cudnnConvolutionFwdAlgo_t algo, void *workSpace, size_t workSpaceSizeInBytes, const void *alpha2,
     const cudnnTensorDescriptor_t zDesc, const void *z, const cudnnTensorDescriptor_t biasDesc, const void *bias,
     const cudnnActivationDescriptor_t activationDesc, const cudnnTensorDescriptor_t yDesc, void *y);
+cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alpha, const cudnnFilterDescriptor_t wDesc,
+                                           const void *w, const cudnnTensorDescriptor_t dyDesc, const void *dy,
+                                           const cudnnConvolutionDescriptor_t convDesc,
+                                           cudnnConvolutionBwdDataAlgo_t algo, void *workSpace,
+                                           size_t workSpaceSizeInBytes, const void *beta,
+                                           const cudnnTensorDescriptor_t dxDesc, void *dx);
 
 #ifdef __cplusplus
 }
