@@ -100,22 +100,14 @@ def test_forced_splits_reach_the_products(autopar, models):
         assert sum(reached) >= 0.8 * len(MODELS), (split, [n for n, r in zip(MODELS, reached) if not r])
 
 
-# Their weights are inputs, so that no data lies beside them: ONNX Runtime makes it here.
+# ONNX Runtime makes the data of models that have none beside them.
 @pytest.mark.parametrize("split", [[], ["--split", "force"]])
 @pytest.mark.parametrize("name", ["ort-attention-mask1d", "ort-gpt2-attention-past"])
 def test_without_stored_data(autopar, models, tmp_path, name, split):
-    np, onnx = pytest.importorskip("numpy"), pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    from ort_case import write
+    pytest.importorskip("numpy"), pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    from model_inputs import make
 
-    rng = np.random.default_rng(3)
-    shape = {"input": (2, 6, 768), "weight": (768, 2304), "bias": (2304,), "past": (2, 2, 12, 3, 64)}
-    feeds = {n: (rng.standard_normal(s) / (20 if n == "weight" else 1)).astype(np.float32) for n, s in shape.items()}
-    feeds["mask_index"] = np.array([6, 4], np.int32)
-    model = onnx.load(models / name / "model.onnx")
-    fed = {i.name for i in model.graph.input} - {t.name for t in model.graph.initializer}
-    write(tmp_path / "data", model, {n: a for n, a in feeds.items() if n in fed})
-    data = tmp_path / "data" / "test_data_set_0"
+    data = make(models, name, tmp_path / "data")
     for devices in (1, 2, 4):
         out = tmp_path / str(devices)
         autopar("compile", models / name / "model.onnx", "-o", out, "--shapes-from", data, "--devices", devices, *split)
