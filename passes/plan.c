@@ -88,6 +88,7 @@ static ap_status find_enough(const ap_planning *p, int64_t low, int64_t *out)
     ap_solve_options options;
     ap_solve_defaults(&options);
     options.work = WORK;
+    options.least_peak = false;
     ap_problem q = p->problem;
     ap_solution s;
     q.limit = INT64_MAX;
@@ -133,12 +134,12 @@ static ap_status check_input(ap_ctx *ctx, const ap_module *m, const ap_plan_opti
 {
     assert(m->state == AP_STATE_NORMAL && m->funcs.len == 1);
     if (opt->mesh.naxes < 1 || opt->mesh.naxes > AP_MAX_AXES)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "a mesh has 1 to %d axes", AP_MAX_AXES);
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "a mesh (--mesh) has 1 to %d axes", AP_MAX_AXES);
     assert(!opt->mesh.ntime || opt->batch);
     int64_t devices = (int64_t)opt->cluster.hosts * opt->cluster.devices_per_host;
     if (ap_mesh_ranks(&opt->mesh) + (int64_t)opt->mesh.first_rank > devices)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "the mesh needs %d devices, the cluster has %lld",
-                       (int)ap_mesh_ranks(&opt->mesh), (long long)devices);
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "the mesh (--mesh) needs %d devices, cluster %s has %lld",
+                       (int)ap_mesh_ranks(&opt->mesh), opt->cluster.name, (long long)devices);
     return AP_OK;
 }
 
@@ -173,16 +174,18 @@ static ap_status solve_reduced(ap_planning *p, const ap_solve_options *options, 
 static ap_status solve(ap_planning *p, ap_solution *out)
 {
     bool done;
-    ap_solve_options options;
+    ap_solve_options options, first;
     ap_solve_defaults(&options);
     options.time_limit = p->opt->time_limit;
     options.threads = p->opt->threads;
     if (p->opt->budget > 0)
         options.work = p->opt->budget;
     AP_TRY(write_problem(p));
-    AP_TRY(solve_reduced(p, &options, out, &done));
+    first = options;
+    first.least_peak = false; /* the whole problem says it */
+    AP_TRY(solve_reduced(p, &first, out, &done));
     if (!done && p->opt->memory_price > 0)
-        AP_TRY(ap_planning_priced(p, &options, p->opt->memory_price, out, &done));
+        AP_TRY(ap_planning_priced(p, &first, p->opt->memory_price, out, &done));
     if (!done)
         AP_TRY(ap_solve(p->ctx, p->arena, &p->problem, &options, out));
     if (out->result != AP_SOLVED)

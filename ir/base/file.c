@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -99,6 +101,34 @@ static ap_status write_special(ap_ctx *ctx, const char *path, const void *data, 
     return ok ? AP_OK : ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot write: %s", path, strerror(e));
 }
 
+/* Signals that end the process wait meanwhile: the temporary file must not be left behind. */
+static void hold_signals(sigset_t *before)
+{
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGHUP);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, before);
+}
+
+/* Writes and renames; errno otherwise. */
+static bool write_beside(const char *part, const char *path, int fd, const void *data, size_t size)
+{
+    bool ok = write_all(fd, data, size);
+    int e = errno;
+    if (close(fd) != 0 && ok) {
+        ok = false;
+        e = errno;
+    }
+    if (ok && rename(part, path) == 0)
+        return true;
+    e = ok ? errno : e;
+    unlink(part);
+    errno = e;
+    return false;
+}
+
 ap_status ap_file_write(ap_ctx *ctx, const char *path, const void *data, size_t size)
 {
     struct stat st;
@@ -108,23 +138,15 @@ ap_status ap_file_write(ap_ctx *ctx, const char *path, const void *data, size_t 
     ap_text_init(&t, &ctx->arena);
     ap_text_addf(&t, "%s.part%ld", path, (long)getpid());
     const char *part = ap_text_str(&t);
+    sigset_t before;
+    hold_signals(&before);
     int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot create: %s", path, strerror(errno));
-    bool ok = write_all(fd, data, size);
+    bool ok = fd >= 0 && write_beside(part, path, fd, data, size);
     int e = errno;
-    if (close(fd) != 0 && ok) {
-        ok = false;
-        e = errno;
-    }
-    if (ok && rename(part, path) != 0) {
-        ok = false;
-        e = errno;
-    }
-    if (ok)
-        return AP_OK;
-    unlink(part);
-    return ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot write: %s", path, strerror(e));
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (fd < 0)
+        return ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot create: %s", path, strerror(e));
+    return ok ? AP_OK : ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot write: %s", path, strerror(e));
 }
 
 ap_status ap_dir_make(ap_ctx *ctx, const char *path)

@@ -212,6 +212,11 @@ static int64_t room_for(const ap_branch *b, int64_t cutoff)
     return cutoff == INT64_MAX ? (int64_t)guess : cutoff - c->bound;
 }
 
+static bool late(const ap_branch *b)
+{
+    return b->effort && ap_effort_late(b->effort);
+}
+
 /* Raises the bound as long as that pays. */
 static void climb_here(ap_branch *b, int64_t cutoff)
 {
@@ -219,7 +224,7 @@ static void climb_here(ap_branch *b, int64_t cutoff)
     uint64_t before = c->work;
     ap_climb_restart(c, 0.1);
     int64_t mark = b->parent;
-    for (int i = 1; i <= STEPS_MOST && c->bound < cutoff; i++) {
+    for (int i = 1; i <= STEPS_MOST && c->bound < cutoff && !late(b); i++) {
         ap_climb_step(c, cutoff);
         if (i % STEPS_LOOK != 0)
             continue;

@@ -27,6 +27,7 @@ typedef struct ap_branch_level {
 
 typedef struct ap_branch {
     const ap_net *net;
+    const ap_effort *effort; /* or NULL: set after creation; its clock ends the ascent at a node */
     ap_climb *climb;
     ap_search *search; /* one of the two takes what the relaxation chooses */
     ap_local *local;

@@ -37,27 +37,23 @@ typedef struct large {
     int64_t work;  /* that may still be done here */
     uint32_t idle; /* rounds */
     int64_t tried; /* goal - bound at the last attempt to fix */
+    double half;   /* when half of the time has passed; 0: no matter */
 } large;
-
-static bool late(const ap_effort *e)
-{
-    return e->deadline != 0 && ap_effort_now() >= e->deadline;
-}
 
 static void *task_run(void *user)
 {
     task *t = user;
     if (t->climb) {
         uint64_t until = t->climb->work + t->slice;
-        while (t->climb->work < until && !t->climb->done && t->climb->bound < t->cutoff && !late(t->effort))
+        while (t->climb->work < until && !t->climb->done && t->climb->bound < t->cutoff && !ap_effort_late(t->effort))
             ap_climb_step(t->climb, t->cutoff);
     } else if (t->branch) {
         uint64_t until = t->branch->work + t->slice;
-        while (t->branch->work < until && !t->branch->done && !late(t->effort))
+        while (t->branch->work < until && !t->branch->done && !ap_effort_late(t->effort))
             ap_branch_step(t->branch, t->cutoff);
     } else {
         uint64_t until = t->search->work + t->slice;
-        while (t->search->work < until && !late(t->effort))
+        while (t->search->work < until && !ap_effort_late(t->effort))
             ap_search_round(t->search);
     }
     return NULL;
@@ -154,6 +150,38 @@ static bool fixing_pays(large *g, bool climbing)
 
 /* ---- rounds ---- */
 
+/* The strategies that hold least. */
+static void try_smallest(large *g)
+{
+    const ap_net *net = g->net;
+    uint32_t *x = AP_NEW_ARRAY(g->s->arena, uint32_t, net->n);
+    for (uint32_t v = 0; v < net->n; v++) {
+        __int128 least = 0;
+        bool any = false;
+        for (uint32_t i = 0; i < net->size[v]; i++) {
+            __int128 held = 0;
+            for (uint32_t q = net->span_at[v]; q < net->span_at[v + 1]; q++)
+                held += (__int128)net->held[q].usage[i] * (net->held[q].hi - net->held[q].lo);
+            if (g->k->p.cost[v][i] == AP_FORBIDDEN || (any && held >= least))
+                continue;
+            any = true;
+            least = held;
+            x[v] = i;
+        }
+    }
+    ap_search_try(g->search[1], x);
+}
+
+/* Half of the time has passed, and nothing is known that fits. */
+static void think_of_the_clock(large *g)
+{
+    if (g->half == 0 || g->l->found || ap_effort_now() < g->half)
+        return;
+    g->half = 0;
+    try_smallest(g);
+    collect(g);
+}
+
 static void first_choices(large *g)
 {
     task t = {.climb = g->climb, .effort = &g->s->effort, .slice = FIRST_STEPS * ap_ascent_work(g->net)};
@@ -165,12 +193,19 @@ static void first_choices(large *g)
         ap_search_start(g->search[i], g->climb->x, g->climb->best, g->s->base);
 }
 
+static ap_branch *branch_create(large *g)
+{
+    ap_branch *b = ap_branch_create(g->s->arena, g->climb, g->search[0], NULL);
+    b->effort = &g->s->effort;
+    return b;
+}
+
 static bool round_done(large *g, uint64_t *slice, bool on)
 {
     task a = {.effort = &g->s->effort, .slice = *slice, .cutoff = goal(g)}, b = a;
     bool climbing = !g->branch && !g->climb->done;
     if (!climbing && !g->branch && ap_branch_takes(g->net))
-        g->branch = ap_branch_create(g->s->arena, g->climb, g->search[0], NULL);
+        g->branch = branch_create(g);
     if (climbing)
         a.climb = g->climb;
     else if (g->branch)
@@ -190,7 +225,7 @@ static bool round_done(large *g, uint64_t *slice, bool on)
             ap_search_prices(g->search[i], g->climb->x, g->climb->best);
     if (g->out->bound >= goal(g))
         return true;
-    if ((climbing || better) && fixing_pays(g, climbing)) {
+    if ((climbing || better) && !ap_effort_late(&g->s->effort) && fixing_pays(g, climbing)) {
         g->out->reduced = true;
         return true;
     }
@@ -214,13 +249,18 @@ void ap_large_run(ap_solver *s, const ap_kernel *k, ap_local *l, int64_t cutoff,
     g.net = ap_net_create(s->arena, k, cutoff == INT64_MAX ? INT64_MAX : cutoff - (int64_t)range.least + 1);
     g.climb = ap_climb_create(s->arena, g.net);
     g.climb->constant = s->base;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         g.search[i] = ap_search_create(s->arena, g.net, 1 + (uint64_t)i);
+        g.search[i]->effort = &s->effort;
+    }
     g.drop = AP_NEW_ARRAY(s->arena, bool, g.net->at[g.net->n]);
     g.scratch = AP_NEW_ARRAY(s->arena, int64_t, g.net->at[g.net->n]);
     uint64_t slice = FIRST_SLICE;
+    if (s->effort.deadline != 0 && cutoff == INT64_MAX)
+        g.half = ap_effort_now() + ap_effort_left(&s->effort) / 2;
     first_choices(&g);
-    while (out->bound < goal(&g) && !round_done(&g, &slice, on))
-        ;
+    do
+        think_of_the_clock(&g);
+    while (out->bound < goal(&g) && !round_done(&g, &slice, on));
     out->infeasible = out->bound >= cutoff && !(l->found && l->best_cost < cutoff);
 }

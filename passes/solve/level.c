@@ -8,12 +8,14 @@
 #include "passes/solve/presolve.h"
 #include "passes/solve/sweep.h"
 
+#include <math.h>
 #include <string.h>
 
 #define TABLE_CAP ((uint64_t)1 << 22)
 #define ENTRIES_CAP ((uint64_t)1 << 24)
 #define WORK_ONCE ((uint64_t)1 << 33) /* elimination that is run once */
 #define WORK_OFTEN ((uint64_t)1 << 26)
+#define WORK_PER_SECOND 5e8
 #define MIP_VARIABLES 30000
 #define SPLIT_ENTRIES ((uint64_t)1 << 25)
 #define SWEEP_NODES 1000
@@ -21,6 +23,9 @@
 #define FIRST_WORK 4000000
 #define FIRST_NODES 16 /* up to so many the exact road is the shortest */
 #define LARGE_DEPTH_MAX 40
+#define HURRY_ENTRIES ((uint64_t)1 << 18) /* smaller kernels take the road whatever the clock says */
+#define LAYOUT_SECONDS 6e-8               /* per entry of an edge */
+#define GRACE 0.1                         /* seconds for a first choice when the time is over */
 
 ap_status ap_level_too_large(ap_solver *s)
 {
@@ -97,11 +102,19 @@ static void simple_choices(block *b)
     ap_local_offer(b->local, small, 4 * p->nnodes + 64);
 }
 
+/* An elimination is not interrupted by the clock. */
+static uint64_t affordable(const ap_effort *e, uint64_t work)
+{
+    double most = fmax(ap_effort_left(e), 0.05) * WORK_PER_SECOND;
+    return e->deadline == 0 || most >= (double)work ? work : (uint64_t)most;
+}
+
 /* Where large.c takes over what is not exact, smaller caps are not tried: a plan that is exact under one is the same
  * under the largest. */
 static void plan_elimination(block *b, bool large)
 {
     uint64_t work = b->k->nrows == 0 ? WORK_ONCE : WORK_OFTEN;
+    work = affordable(&b->s->effort, work);
     b->elim = large ? ap_elim_plan_exact(b->s->arena, b->k, TABLE_CAP, ENTRIES_CAP, work)
                     : ap_elim_plan_within(b->s->arena, b->k, TABLE_CAP, ENTRIES_CAP, work);
 }
@@ -263,7 +276,7 @@ static void run_mip(block *b)
 {
     ap_arena scratch;
     ap_arena_init(&scratch, b->s->arena->out_of_memory, b->s->arena->user);
-    uint64_t size = ap_mip_size(&scratch, b->k);
+    uint64_t size = ap_mip_size(&scratch, b->k, MIP_VARIABLES);
     if (size <= MIP_VARIABLES && !ap_effort_spent(&b->s->effort)) {
         ap_mip_result r;
         bool usable = b->local->found && b->local->best_cost <= b->cutoff;
@@ -316,6 +329,82 @@ static int64_t first_share(const ap_solver *s)
     return s->effort.work == INT64_MAX ? FIRST_WORK : ap_min_i64(FIRST_WORK, s->effort.work / 6);
 }
 
+/* Too late to begin with what takes long: a large kernel is laid out anew before it is searched. */
+static bool in_a_hurry(const ap_solver *s, const ap_kernel *k)
+{
+    uint64_t entries = 0;
+    if (s->effort.deadline == 0 && !ap_effort_late(&s->effort))
+        return false;
+    for (uint32_t e = 0; e < k->p.nedges; e++)
+        entries += (uint64_t)k->p.nstrategies[k->p.edge[e].u] * k->p.nstrategies[k->p.edge[e].v];
+    return entries > HURRY_ENTRIES && ap_effort_left(&s->effort) < LAYOUT_SECONDS * (double)entries;
+}
+
+/* The time is over and nothing fits so far: what repair makes of simple choices, in a moment for all blocks. */
+static void last_resort(block *b)
+{
+    if (b->s->grace == 0)
+        b->s->grace = fmax(ap_effort_now(), b->s->effort.deadline) + GRACE;
+    ap_effort moment = {.deadline = b->s->grace, .work = INT64_MAX};
+    b->local->effort = &moment;
+    simple_choices(b);
+    b->local->effort = &b->s->effort;
+}
+
+/* Ascent, search and branching; where elimination is exact, only for a part of the work. */
+static ap_status run_relaxations(block *b, bool large, bool exact, bool *done)
+{
+    ap_solver *s = b->s;
+    const ap_kernel *k = b->k;
+    bool mip = s->opt->mip && ap_mip_size(s->arena, k, MIP_VARIABLES) <= MIP_VARIABLES;
+    if (large && !exact)
+        AP_TRY(run_large(b, INT64_MAX, !mip, done));
+    else if (large && !s->small && k->nrows > 0 && k->p.nnodes > FIRST_NODES)
+        AP_TRY(run_large(b, first_share(s), false, done));
+    if (!closed(b) && s->opt->eliminate && k->p.npair_demands > 0 && k->nrows > 0 && !s->small &&
+        k->p.nnodes > FIRST_NODES && b->depth < LARGE_DEPTH_MAX)
+        AP_TRY(run_pair_climb(b, done));
+    if (!closed(b) && !*done && b->pairs && !exact)
+        AP_TRY(run_pair_branch(b, done));
+    return AP_OK;
+}
+
+/* Multipliers over elimination and what goes on from there. */
+static ap_status run_exact(block *b, bool large, bool exact, bool *done)
+{
+    ap_solver *s = b->s;
+    if (s->opt->eliminate)
+        run_dual(b);
+    else
+        simple_choices(b);
+    if (!closed(b) && b->k->nrows > 0 && b->k->p.nnodes <= SWEEP_NODES && b->dual && !b->out->infeasible)
+        run_sweep(b);
+    if (!closed(b) && b->pairs && exact)
+        AP_TRY(run_pair_branch(b, done));
+    if (!closed(b) && !*done && !s->small && b->depth == 0 && b->local->found && b->elim && !large)
+        AP_TRY(ap_lns_run(s, b->k, b->local, b->out->bound));
+    return closed(b) || *done ? AP_OK : fix_and_descend(b, done);
+}
+
+static ap_status take_road(block *b)
+{
+    ap_solver *s = b->s;
+    bool done = false, large = s->opt->eliminate && b->depth < LARGE_DEPTH_MAX && ap_large_takes(b->k);
+    if (s->opt->eliminate)
+        plan_elimination(b, large);
+    bool exact = b->elim && b->elim->exact;
+    AP_TRY(run_relaxations(b, large, exact, &done));
+    if (!closed(b) && !done && !(large && !exact))
+        AP_TRY(run_exact(b, large, exact, &done));
+    if (!closed(b) && !done && s->opt->eliminate && !s->small && b->depth < LARGE_DEPTH_MAX &&
+        b->k->p.npair_demands > 0 && !ap_effort_late(&s->effort) &&
+        (!s->opt->mip || ap_mip_size(s->arena, b->k, MIP_VARIABLES) > MIP_VARIABLES))
+        AP_TRY(run_split(b, &done));
+    if (!closed(b) && !done && s->opt->mip)
+        run_mip(b);
+    return AP_OK;
+}
+
 static ap_status solve_block(ap_solver *s, const ap_kernel *k, int64_t cutoff, int depth, ap_outcome *out)
 {
     *out = (ap_outcome){.left_nodes = k->p.nnodes, .left_edges = k->p.nedges, .proof = AP_PROOF_PRESOLVE};
@@ -327,41 +416,12 @@ static ap_status solve_block(ap_solver *s, const ap_kernel *k, int64_t cutoff, i
     out->infeasible = !possible;
     block b = {.s = s, .k = k, .cutoff = cutoff, .depth = depth, .out = out};
     b.local = ap_local_create(s->arena, k);
-    bool done = false, large = s->opt->eliminate && depth < LARGE_DEPTH_MAX && ap_large_takes(k);
-    if (!closed(&b) && s->opt->eliminate)
-        plan_elimination(&b, large);
-    bool exact = b.elim && b.elim->exact;
-    bool mip = s->opt->mip && ap_mip_size(s->arena, k) <= MIP_VARIABLES;
-    if (!closed(&b) && large && !exact)
-        AP_TRY(run_large(&b, INT64_MAX, !mip, &done));
-    else if (!closed(&b) && large && !s->small && k->nrows > 0 && k->p.nnodes > FIRST_NODES)
-        AP_TRY(run_large(&b, first_share(s), false, &done));
-    if (!closed(&b) && s->opt->eliminate && k->p.npair_demands > 0 && k->nrows > 0 && !s->small &&
-        k->p.nnodes > FIRST_NODES && depth < LARGE_DEPTH_MAX)
-        AP_TRY(run_pair_climb(&b, &done));
-    if (!closed(&b) && !done && b.pairs && !exact)
-        AP_TRY(run_pair_branch(&b, &done));
-    if (!closed(&b) && !done && !(large && !exact)) {
-        if (s->opt->eliminate)
-            run_dual(&b);
-        else
-            simple_choices(&b);
-        if (!closed(&b) && k->nrows > 0 && k->p.nnodes <= SWEEP_NODES && b.dual && !out->infeasible)
-            run_sweep(&b);
-        if (!closed(&b) && b.pairs && exact)
-            AP_TRY(run_pair_branch(&b, &done));
-    }
-    if (!closed(&b) && !done && !(large && !exact)) {
-        if (!closed(&b) && !s->small && depth == 0 && b.local->found && b.elim && !large)
-            AP_TRY(ap_lns_run(s, k, b.local, out->bound));
-        if (!closed(&b))
-            AP_TRY(fix_and_descend(&b, &done));
-    }
-    if (!closed(&b) && !done && s->opt->eliminate && !s->small && depth < LARGE_DEPTH_MAX && k->p.npair_demands > 0 &&
-        (!s->opt->mip || ap_mip_size(s->arena, k) > MIP_VARIABLES))
-        AP_TRY(run_split(&b, &done));
-    if (!closed(&b) && !done && s->opt->mip)
-        run_mip(&b);
+    b.local->effort = &s->effort;
+    if (!closed(&b) && !in_a_hurry(s, k))
+        AP_TRY(take_road(&b));
+    bool over = in_a_hurry(s, k) || ap_effort_late(&s->effort);
+    if (over && !b.local->found && !out->infeasible && cutoff == INT64_MAX)
+        last_resort(&b);
     out->found = b.local->found;
     out->choice = b.local->best;
     out->cost = b.local->best_cost;
@@ -391,14 +451,16 @@ static void take_back(ap_solver *s, const ap_solver *inner)
     s->effort = inner->effort;
     s->told_cost = inner->told_cost;
     s->told_bound = inner->told_bound;
+    s->grace = inner->grace;
 }
 
-/* Blocks one after another; a block's cutoff is what the others' bounds leave of the level's. */
-static ap_status solve_blocks(ap_solver *s, const ap_kernel *k, int64_t cutoff, int depth, ap_outcome *out,
+/* Blocks one after another; a block's cutoff is what the others' bounds leave of the level's. Where presolve has not
+ * come to its end there may be thousands: then all is one. */
+static ap_status solve_blocks(ap_solver *s, const ap_kernel *k, int64_t cutoff, int depth, bool whole, ap_outcome *out,
                               uint32_t *choice)
 {
     uint32_t *block_of = AP_NEW_ARRAY(s->arena, uint32_t, k->p.nnodes);
-    uint32_t nblocks = ap_kernel_blocks(s->arena, k, block_of);
+    uint32_t nblocks = whole ? k->p.nnodes > 0 : ap_kernel_blocks(s->arena, k, block_of);
     ap_kernel *part = AP_NEW_ARRAY(s->arena, ap_kernel, nblocks);
     uint32_t **node = AP_NEW_ARRAY(s->arena, uint32_t *, nblocks);
     int64_t others = 0;
@@ -427,35 +489,45 @@ static ap_status solve_blocks(ap_solver *s, const ap_kernel *k, int64_t cutoff, 
     return AP_OK;
 }
 
-ap_status ap_level_solve(ap_solver *s, const ap_kernel *k, int64_t cutoff, int depth, ap_outcome *out)
+/* By the rules. False: sums left the range. */
+static bool presolve(ap_solver *s, const ap_kernel *k, uint32_t rules, ap_pre **out, ap_kernel *rest,
+                     ap_outcome *outcome)
 {
-    *out = (ap_outcome){.found = true, .proof = AP_PROOF_PRESOLVE};
-    ap_pre *pre = ap_pre_create(s->arena, k);
+    ap_pre *pre = *out = ap_pre_create(s->arena, k);
+    ap_kernel_range range;
+    pre->rules = rules;
+    pre->effort = s->effort;
     if (s->opt->presolve)
         ap_pre_run(pre);
     if (pre->overflow)
-        return ap_level_too_large(s);
-    if (pre->infeasible) {
-        out->found = false;
-        out->infeasible = true;
-        return AP_OK;
-    }
+        return false;
+    outcome->infeasible = pre->infeasible;
+    if (pre->infeasible)
+        return true;
+    ap_pre_extract(pre, rest);
+    outcome->infeasible = !ap_kernel_range_get(rest, &range);
+    return range.magnitude < AP_COST_MAX;
+}
+
+ap_status ap_level_solve(ap_solver *s, const ap_kernel *k, int64_t cutoff, int depth, ap_outcome *out)
+{
+    if (in_a_hurry(s, k))
+        return solve_block(s, k, cutoff, depth, out);
+    *out = (ap_outcome){.found = true, .proof = AP_PROOF_PRESOLVE};
+    ap_pre *pre;
     ap_kernel rest;
-    ap_pre_extract(pre, &rest);
+    /* Costs that move from edges to nodes grow; by the other rules no sum of absolute costs does. */
+    if (!presolve(s, k, AP_PRE_ALL, &pre, &rest, out) && !presolve(s, k, AP_PRE_ALL & ~AP_PRE_MINIMA, &pre, &rest, out))
+        return ap_level_too_large(s);
+    out->found = !out->infeasible;
+    if (out->infeasible)
+        return AP_OK;
     uint32_t *choice = AP_NEW_ARRAY(s->arena, uint32_t, rest.p.nnodes);
     int64_t room = cutoff == INT64_MAX ? INT64_MAX : cutoff - pre->constant;
-    ap_kernel_range range;
-    if (!ap_kernel_range_get(&rest, &range)) {
-        out->found = false;
-        out->infeasible = true;
-        return AP_OK;
-    }
-    if (range.magnitude >= AP_COST_MAX)
-        return ap_level_too_large(s);
     ap_solver inner = *s;
     inner.base += (double)pre->constant;
     ap_solver_tell(&inner, "presolve", NULL, INT64_MIN);
-    AP_TRY(solve_blocks(&inner, &rest, room, depth, out, choice));
+    AP_TRY(solve_blocks(&inner, &rest, room, depth, pre->late, out, choice));
     take_back(s, &inner);
     out->found &= !out->infeasible;
     out->left_nodes = rest.p.nnodes;

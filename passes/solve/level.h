@@ -38,6 +38,7 @@ typedef struct ap_solver {
     double base;
     bool apart;
     int64_t told_cost, told_bound;
+    double grace; /* when what still runs after the deadline has to end; 0: nothing does */
 } ap_solver;
 
 /* Tells the caller what is known. */

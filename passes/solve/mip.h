@@ -23,8 +23,8 @@ typedef struct ap_mip_result {
  * are). early: rows to state from the beginning (others when they are violated), or NULL for all. */
 void ap_mip_solve(ap_arena *arena, const ap_kernel *k, ap_effort *effort, const uint32_t *start, int64_t cutoff,
                   const bool *early, ap_mip_result *out);
-/* Variables that ap_mip_solve would make. */
-uint64_t ap_mip_size(ap_arena *scratch, const ap_kernel *k);
+/* Variables that ap_mip_solve would make; counted no further once there are more than `most`. */
+uint64_t ap_mip_size(ap_arena *scratch, const ap_kernel *k, uint64_t most);
 
 /* Maximise min over cuts of (value + sum slope * x) for lo <= x <= hi. False when GLPK fails. */
 typedef struct ap_mip_cut {

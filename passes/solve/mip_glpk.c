@@ -101,13 +101,13 @@ static uint32_t find_classes(ap_arena *arena, const ap_kernel *k, uint32_t e, bo
     return count;
 }
 
-uint64_t ap_mip_size(ap_arena *scratch, const ap_kernel *k)
+uint64_t ap_mip_size(ap_arena *scratch, const ap_kernel *k, uint64_t most)
 {
     uint64_t n = 0;
     uint32_t *unused;
     for (uint32_t v = 0; v < k->p.nnodes; v++)
         n += k->p.nstrategies[v];
-    for (uint32_t e = 0; e < k->p.nedges; e++)
+    for (uint32_t e = 0; e < k->p.nedges && n <= most; e++)
         n += (uint64_t)find_classes(scratch, k, e, true, &unused) * find_classes(scratch, k, e, false, &unused);
     return n;
 }

@@ -109,6 +109,7 @@ void ap_pair_climb_branch(ap_pair_climb *g, int64_t work, ap_large *out)
     if (!ap_branch_takes(g->net))
         return;
     ap_branch *b = ap_branch_create(g->s->arena, g->climb, NULL, g->l);
+    b->effort = effort;
     while (!b->done && out->bound < goal(g) && work > 0 && !ap_effort_spent(effort)) {
         uint64_t before = b->work;
         int64_t best = goal(g);

@@ -3,7 +3,8 @@
 
 #define PEAK_WORK 1000000
 #define PEAK_ROWS 8
-#define PEAK_SECONDS 0.5
+#define PEAK_SECONDS 0.1
+#define PEAK_ENTRIES ((uint64_t)1 << 20) /* beyond, presolving one row alone takes longer than that */
 
 static size_t pairs_of(const ap_kernel *k, uint32_t e)
 {
@@ -89,28 +90,31 @@ static void usage_kernel(ap_solver *s, const ap_kernel *k, uint32_t row, int shi
     out->p.edge = edge;
 }
 
-ap_status ap_peak_bound(ap_solver *s, const ap_problem *p, int64_t *out, bool *out_forbidden)
+static uint64_t entries_of(const ap_kernel *k)
 {
-    ap_problem open = *p;
-    open.limit = INT64_MAX - 1;
-    ap_kernel k, one;
-    ap_kernel_from_problem(s->arena, &open, &k);
-    int64_t *hold = least_usage(s, &k);
+    uint64_t n = 0;
+    for (uint32_t e = 0; e < k->p.nedges; e++)
+        n += pairs_of(k, e);
+    return n;
+}
+
+/* Row by row, those first whose smallest strategies hold most. */
+static ap_status solve_rows(ap_solver *s, const ap_kernel *k, int64_t *hold, int64_t *out, bool *out_forbidden)
+{
+    ap_kernel one;
     ap_solve_options quick = *s->opt;
     quick.mip = false;
     quick.progress = NULL;
     ap_solver sub = {.ctx = s->ctx, .arena = s->arena, .opt = &quick, .effort = {.work = PEAK_WORK}};
     if (s->effort.deadline != 0) /* it is over: this may take a moment longer, not more */
         sub.effort.deadline = ap_effort_now() + PEAK_SECONDS;
-    int shift = usage_shift(&k);
-    *out = 0;
-    *out_forbidden = k.nrows == 0 && p->limit >= 0;
-    for (uint32_t i = 0; i < PEAK_ROWS && i < k.nrows && (i == 0 || !ap_effort_spent(&sub.effort)); i++) {
+    int shift = usage_shift(k);
+    for (uint32_t i = 0; i < PEAK_ROWS && i < k->nrows && (i == 0 || !ap_effort_spent(&sub.effort)); i++) {
         uint32_t row = 0;
-        for (uint32_t r = 1; r < k.nrows; r++)
+        for (uint32_t r = 1; r < k->nrows; r++)
             row = hold[r] > hold[row] ? r : row;
         ap_outcome r;
-        usage_kernel(s, &k, row, shift, &one);
+        usage_kernel(s, k, row, shift, &one);
         AP_TRY(ap_level_solve(&sub, &one, INT64_MAX, 0, &r));
         if (r.infeasible) {
             *out = 0;
@@ -121,4 +125,19 @@ ap_status ap_peak_bound(ap_solver *s, const ap_problem *p, int64_t *out, bool *o
         hold[row] = -1;
     }
     return AP_OK;
+}
+
+ap_status ap_peak_bound(ap_solver *s, const ap_problem *p, int64_t *out, bool *out_forbidden)
+{
+    ap_problem open = *p;
+    open.limit = INT64_MAX - 1;
+    ap_kernel k;
+    ap_kernel_from_problem(s->arena, &open, &k);
+    int64_t *hold = least_usage(s, &k);
+    *out = 0;
+    *out_forbidden = k.nrows == 0 && p->limit >= 0;
+    for (uint32_t r = 0; r < k.nrows; r++)
+        *out = ap_max_i64(*out, hold[r]);
+    bool in_time = !ap_effort_late(&s->effort) || entries_of(&k) <= PEAK_ENTRIES;
+    return in_time ? solve_rows(s, &k, hold, out, out_forbidden) : AP_OK;
 }

@@ -206,9 +206,12 @@ void ap_pre_log(ap_pre *s, uint32_t v, uint32_t a, uint32_t b, uint32_t *map)
     s->node[v].live = false;
 }
 
-static bool stuck(const ap_pre *s)
+#define VISITS 16 /* between two looks at the clock */
+
+static bool stuck(ap_pre *s)
 {
-    return s->infeasible || s->overflow;
+    s->late = s->late || (++s->visits % VISITS == 0 && ap_effort_late(&s->effort));
+    return s->infeasible || s->overflow || s->late;
 }
 
 /* Every dirty node and edge once. */
@@ -248,6 +251,8 @@ void ap_pre_run(ap_pre *s)
     s->quick = (s->rules & AP_PRE_FOLLOW) && (s->rules & AP_PRE_MINIMA);
     while (s->quick && !stuck(s) && graph_reduce(s))
         ;
+    if (s->effort.deadline != 0) /* the rest gets half of what is left, and is left out where nothing is */
+        s->effort.deadline = ap_effort_now() + ap_effort_left(&s->effort) / 2;
     s->quick = false;
     all_dirty(s);
     if (!stuck(s))
@@ -256,6 +261,8 @@ void ap_pre_run(ap_pre *s)
         while (!stuck(s) && graph_reduce(s))
             ;
     } while (!stuck(s) && ap_pre_rows_reduce(s));
+    for (uint32_t r = 0; s->late && r < s->nrows; r++) /* perhaps nobody is left who holds something */
+        s->infeasible |= s->rhs[r] < 0;
     ap_arena_deinit(&s->scratch);
 }
 

@@ -59,6 +59,10 @@ typedef enum ap_pre_rule {
 typedef struct ap_pre {
     ap_arena *arena, scratch; /* scratch: only inside ap_pre_run */
     uint32_t rules;           /* AP_PRE_ALL, unless changed before the run */
+    ap_effort
+        effort; /* set before the run: its clock ends it, the rules with arithmetic at half of the time; zero: none */
+    bool late;  /* it did: what is left is as true, only larger */
+    uint32_t visits;
     uint32_t nnodes, nedges, nrows;
     ap_pre_node *node;
     AP_VEC(ap_pre_edge) edge;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 enum { BLOCK = 32 }; /* rows */
+#define LOOK 64      /* nodes between two looks at the clock */
 
 static uint32_t *offsets(ap_arena *arena, uint32_t n, const uint32_t *count)
 {
@@ -61,6 +62,8 @@ ap_local *ap_local_create(ap_arena *arena, const ap_kernel *k)
     l->shift = AP_NEW_ARRAY(arena, int64_t, nblocks);
     l->most = AP_NEW_ARRAY(arena, int64_t, nblocks);
     l->least = AP_NEW_ARRAY(arena, int64_t, nblocks);
+    l->excess_to = ap_arena_calloc(arena, (size_t)k->nrows + 1, sizeof *l->excess_to);
+    l->rows_to = AP_NEW_ARRAY(arena, uint32_t, (size_t)k->nrows + 1);
     return l;
 }
 
@@ -191,6 +194,11 @@ bool ap_local_keep(ap_local *l)
 
 /* ---- repair ---- */
 
+static bool late(const ap_local *l)
+{
+    return l->effort && ap_effort_late(l->effort);
+}
+
 static uint32_t worst_row(const ap_local *l)
 {
     uint32_t worst = 0;
@@ -219,50 +227,6 @@ static bool can_help(const ap_local *l, uint32_t v, uint32_t row)
     return false;
 }
 
-typedef struct candidate {
-    bool any;
-    uint32_t v, to;
-    uint32_t forbidden;
-    double score; /* cost per byte of excess removed */
-} candidate;
-
-static void consider(ap_local *l, uint32_t v, uint32_t to, candidate *best)
-{
-    uint32_t from = l->x[v], forbidden = l->forbidden;
-    int64_t cost = l->cost;
-    __int128 excess = l->excess;
-    ap_local_move(l, v, to);
-    bool better = l->forbidden < forbidden || (l->forbidden == forbidden && l->excess < excess);
-    if (better) {
-        double gain = l->excess < excess ? (double)(excess - l->excess) : 1e-3, loss = (double)(l->cost - cost);
-        double score = loss > 0 ? loss / gain : loss * gain;
-        if (!best->any || l->forbidden < best->forbidden || (l->forbidden == best->forbidden && score < best->score))
-            *best = (candidate){true, v, to, l->forbidden, score};
-    }
-    ap_local_move(l, v, from);
-}
-
-bool ap_local_repair(ap_local *l, uint32_t max_moves)
-{
-    for (uint32_t m = 0; m < max_moves && !ap_local_fits(l); m++) {
-        candidate best = {0};
-        uint32_t row = l->k->nrows > 0 ? worst_row(l) : 0;
-        for (uint32_t v = 0; v < l->k->p.nnodes; v++) {
-            if (!can_help(l, v, row))
-                continue;
-            for (uint32_t to = 0; to < l->k->p.nstrategies[v]; to++)
-                if (to != l->x[v])
-                    consider(l, v, to, &best);
-        }
-        if (!best.any)
-            return false;
-        ap_local_move(l, best.v, best.to);
-    }
-    return ap_local_fits(l);
-}
-
-/* ---- improvement ---- */
-
 /* Change of cost if v took `to`; false when that is forbidden. */
 static bool cost_change(const ap_local *l, uint32_t v, uint32_t to, int64_t *out)
 {
@@ -281,6 +245,112 @@ static bool cost_change(const ap_local *l, uint32_t v, uint32_t to, int64_t *out
     *out = sum;
     return true;
 }
+
+typedef struct candidate {
+    bool any;
+    uint32_t v, to;
+    uint32_t forbidden;
+    double score; /* cost per byte of excess removed */
+} candidate;
+
+static double score_of(double loss, double gain)
+{
+    return loss > 0 ? loss / gain : loss * gain;
+}
+
+static void consider(ap_local *l, uint32_t v, uint32_t to, candidate *best)
+{
+    uint32_t from = l->x[v], forbidden = l->forbidden;
+    int64_t cost = l->cost;
+    __int128 excess = l->excess;
+    ap_local_move(l, v, to);
+    bool better = l->forbidden < forbidden || (l->forbidden == forbidden && l->excess < excess);
+    if (better) {
+        double gain = l->excess < excess ? (double)(excess - l->excess) : 1e-3, loss = (double)(l->cost - cost);
+        double score = score_of(loss, gain);
+        if (!best->any || l->forbidden < best->forbidden || (l->forbidden == best->forbidden && score < best->score))
+            *best = (candidate){true, v, to, l->forbidden, score};
+    }
+    ap_local_move(l, v, from);
+}
+
+/* Sums over rows, from the first: what is exceeded, and how many rows are. */
+static void sum_excess(ap_local *l)
+{
+    for (uint32_t r = 0; r < l->k->nrows; r++) {
+        int64_t excess = over(l, r);
+        l->excess_to[r + 1] = l->excess_to[r] + excess;
+        l->rows_to[r + 1] = l->rows_to[r] + (excess > 0);
+    }
+}
+
+/* What holding `less` less during [lo, hi) takes off the excess at most. */
+static __int128 most_gain(const ap_local *l, uint32_t lo, uint32_t hi, int64_t less)
+{
+    if (lo >= hi || less <= 0)
+        return 0;
+    __int128 all = l->excess_to[hi] - l->excess_to[lo], each = (__int128)less * (l->rows_to[hi] - l->rows_to[lo]);
+    return all < each ? all : each;
+}
+
+/* The same of v taking `to`: each demand by itself, as if no other became larger. */
+static __int128 gain_bound(ap_local *l, uint32_t v, uint32_t to)
+{
+    const ap_problem *p = &l->k->p;
+    uint32_t from = l->x[v];
+    __int128 gain = 0;
+    for (uint32_t d = l->demand_at[v]; d < l->demand_at[v + 1]; d++) {
+        const ap_demand *x = &p->demand[l->demand_of[d]];
+        gain += most_gain(l, x->lo, x->hi, x->usage[from] - x->usage[to]);
+    }
+    for (uint32_t i = l->edge_at[v]; i < l->edge_at[v + 1]; i++) {
+        uint32_t id = l->edge_of[i];
+        const ap_problem_edge *e = &p->edge[id];
+        size_t nv = p->nstrategies[e->v], old = (size_t)l->x[e->u] * nv + l->x[e->v];
+        size_t new = e->u == v ? to *nv + l->x[e->v] : l->x[e->u] * nv + to;
+        for (uint32_t d = l->pair_at[id]; d < l->pair_at[id + 1]; d++) {
+            const ap_pair_demand *x = &p->pair_demand[l->pair_of[d]];
+            gain += most_gain(l, x->lo, x->hi, x->usage[old] - x->usage[new]);
+        }
+        l->work += 5 * (1 + l->pair_at[id + 1] - l->pair_at[id]);
+    }
+    l->work += 5 * (l->demand_at[v + 1] - l->demand_at[v]);
+    return gain;
+}
+
+/* False only when `consider` would not take it; far cheaper, as most are not taken. Where nothing is forbidden. */
+static bool worth_considering(ap_local *l, uint32_t v, uint32_t to, const candidate *best)
+{
+    int64_t change;
+    if (!cost_change(l, v, to, &change))
+        return false;
+    __int128 gain = gain_bound(l, v, to);
+    return gain > 0 && (!best->any || score_of((double)change, (double)gain) < best->score);
+}
+
+bool ap_local_repair(ap_local *l, uint32_t max_moves)
+{
+    for (uint32_t m = 0; m < max_moves && !ap_local_fits(l); m++) {
+        candidate best = {0};
+        uint32_t row = l->k->nrows > 0 ? worst_row(l) : 0;
+        sum_excess(l);
+        for (uint32_t v = 0; v < l->k->p.nnodes; v++) {
+            if (v % LOOK == 0 && late(l))
+                return false;
+            if (!can_help(l, v, row))
+                continue;
+            for (uint32_t to = 0; to < l->k->p.nstrategies[v]; to++)
+                if (to != l->x[v] && (l->forbidden > 0 || worth_considering(l, v, to, &best)))
+                    consider(l, v, to, &best);
+        }
+        if (!best.any)
+            return false;
+        ap_local_move(l, best.v, best.to);
+    }
+    return ap_local_fits(l);
+}
+
+/* ---- improvement ---- */
 
 static bool improve_node(ap_local *l, uint32_t v)
 {
@@ -308,8 +378,11 @@ void ap_local_improve(ap_local *l, uint32_t max_sweeps)
     bool changed = true;
     for (uint32_t s = 0; s < max_sweeps && changed; s++) {
         changed = false;
-        for (uint32_t v = 0; v < l->k->p.nnodes; v++)
+        for (uint32_t v = 0; v < l->k->p.nnodes; v++) {
+            if (v % LOOK == 0 && late(l))
+                return;
             changed |= improve_node(l, v);
+        }
     }
 }
 
@@ -365,7 +438,7 @@ static void mix_parts(ap_local *l, ap_arena *scratch, const uint32_t *a, const u
     if (nparts < 2 || (uint64_t)nparts * n > 16 * work)
         return;
     ap_local_set(l, a);
-    for (uint32_t i = 1; i <= nparts; i++) {
+    for (uint32_t i = 1; i <= nparts && !late(l); i++) {
         int64_t cost = l->cost;
         move_part(l, part, i, b);
         if (!ap_local_fits(l) || l->cost >= cost)
@@ -379,7 +452,7 @@ static void mix_windows(ap_local *l, const uint32_t *a, const uint32_t *b, uint6
     uint32_t n = l->k->p.nnodes, step = 1;
     while ((uint64_t)n * n / 2 / step > work)
         step++;
-    for (uint32_t from = 0; from < n; from += step) {
+    for (uint32_t from = 0; from < n && !late(l); from += step) {
         ap_local_set(l, a);
         for (uint32_t v = from; v < n; v++) {
             if (l->x[v] == b[v])

@@ -17,8 +17,11 @@ typedef struct ap_local {
     int64_t *shift, *most, *least; /* per block; most and least of its rows, shift included */
     int64_t cost;                  /* of the allowed entries */
     uint32_t forbidden;
-    __int128 excess; /* sum over rows of what exceeds the right side */
-    uint64_t work;   /* of moves, about nanoseconds */
+    __int128 excess;     /* sum over rows of what exceeds the right side */
+    __int128 *excess_to; /* scratch of repair, per row + 1 */
+    uint32_t *rows_to;
+    uint64_t work;           /* of moves, about nanoseconds */
+    const ap_effort *effort; /* or NULL: set after creation; its clock ends repair, improvement and mixing */
     /* The best choice that fits, over all that were offered. */
     bool found;
     uint32_t *best;

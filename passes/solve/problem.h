@@ -50,7 +50,7 @@ typedef struct ap_solution {
     int64_t cost, bound;             /* bound <= optimum <= cost; equal when proven */
     int64_t peak;                    /* largest total demand over time */
     int64_t least_peak;              /* INFEASIBLE, NOT_FOUND: a lower bound of the peak of what obeys the forbidden
-                                        entries (0: unknown, or nothing obeys them) */
+                                        entries (0: unknown or not asked for, or nothing obeys them) */
     const char *proof;               /* who proved it; "none" while a gap is left */
     uint32_t left_nodes, left_edges; /* after presolve */
 } ap_solution;
@@ -60,6 +60,7 @@ typedef struct ap_solve_options {
     int64_t work;                  /* deterministic budget of the searches, about microseconds; 0: none */
     const atomic_int *stop;        /* or NULL: becomes nonzero when the best known is wanted now */
     bool presolve, eliminate, mip; /* all on by default (ap_solve_defaults); off in tests */
+    bool least_peak;               /* on by default: when nothing is found, say what is needed at least */
     uint32_t threads;              /* 0 and 1: this one only. The answer under `work` does not depend on it */
     /* Told, from the calling thread, whenever the search enters a phase or knows more; or NULL. cost: INT64_MAX while
      * nothing is known that fits; bound: INT64_MIN while unknown. */

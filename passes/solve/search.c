@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define SURCHARGES 4096
+#define LOOK 256 /* nodes between two looks at the clock */
 
 ap_search *ap_search_create(ap_arena *arena, const ap_net *net, uint64_t seed)
 {
@@ -39,6 +40,11 @@ ap_search *ap_search_create(ap_arena *arena, const ap_net *net, uint64_t seed)
     for (uint32_t v = 0; v < n; v++)
         s->order[v] = v;
     return s;
+}
+
+static bool late(const ap_search *s)
+{
+    return s->effort && ap_effort_late(s->effort);
 }
 
 static uint64_t next_random(ap_search *s)
@@ -336,8 +342,11 @@ static void improve(ap_search *s)
     bool changed = true;
     for (int sweep = 0; sweep < 10 && changed; sweep++) {
         changed = false;
-        for (uint32_t v = 0; v < s->net->n; v++)
+        for (uint32_t v = 0; v < s->net->n; v++) {
+            if (v % LOOK == 0 && late(s))
+                return;
             changed |= improve_node(s, v);
+        }
     }
 }
 
@@ -373,7 +382,7 @@ static bool repair(ap_search *s, uint32_t moves)
 {
     const ap_net *net = s->net;
     ap_ledger_set(&s->ledger, s->use, net->k->rhs);
-    for (uint32_t m = 0; m < moves && !ap_ledger_fits(&s->ledger); m++) {
+    for (uint32_t m = 0; m < moves && !ap_ledger_fits(&s->ledger) && !late(s); m++) {
         uint32_t row = ap_ledger_worst(&s->ledger), best_v = AP_NONE, best_to = 0;
         int64_t worst = s->ledger.most[1];
         double best = 0;
@@ -407,7 +416,7 @@ static bool repair(ap_search *s, uint32_t moves)
 static void polish(ap_search *s)
 {
     improve(s);
-    for (int round = 0; round < 4; round++) {
+    for (int round = 0; round < 4 && !late(s); round++) {
         grow_forest(s);
         memcpy(s->proposal, s->x, s->net->n * sizeof *s->x);
         solve_forest(s, round % 2 ? s->net->cost : s->prices->unary, s->x, s->proposal);
@@ -512,11 +521,13 @@ void ap_search_round(ap_search *s)
         start_cycle(s);
     double left = 1 - (double)at / (CYCLE - 10);
     s->heat = left > 0 ? s->top * left * left : 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3 && !late(s); i++) {
         grow_forest(s);
         solve_forest(s, heated(s), s->x, s->x);
         s->work += 30 * (uint64_t)s->net->n;
     }
+    if (late(s))
+        return;
     measure(s);
     correct_prices(s);
     if (left < 0.5 && worth_repair(s)) {

@@ -15,6 +15,7 @@
 
 typedef struct ap_search {
     const ap_net *net;
+    const ap_effort *effort; /* or NULL: set after creation; its clock cuts what is going on short */
     ap_prices *prices;
     ap_ledger ledger; /* of the choice in hand, while polishing */
     uint32_t *x;      /* the choice in hand */

@@ -11,7 +11,8 @@ static const char *const proof_names[] = {"presolve", "elimination", "multiplier
 
 void ap_solve_defaults(ap_solve_options *out)
 {
-    *out = (ap_solve_options){.work = DEFAULT_WORK, .presolve = true, .eliminate = true, .mip = true, .threads = 1};
+    *out = (ap_solve_options){
+        .work = DEFAULT_WORK, .presolve = true, .eliminate = true, .mip = true, .least_peak = true, .threads = 1};
 }
 
 static ap_status bad(ap_ctx *ctx, const char *what, uint32_t which)
@@ -70,7 +71,7 @@ static ap_status finish(ap_solver *s, ap_arena *arena, const ap_problem *p, cons
         out->result = r->infeasible ? AP_SOLVE_INFEASIBLE : AP_SOLVE_NOT_FOUND;
         if (r->infeasible)
             out->proof = proof_names[r->proof];
-        if (p->limit == INT64_MAX)
+        if (p->limit == INT64_MAX || !s->opt->least_peak)
             return AP_OK;
         bool forbidden;
         AP_TRY(ap_peak_bound(s, p, &out->least_peak, &forbidden));

@@ -254,6 +254,24 @@ def test_killed_worker(autopar, tmp_path):
     assert not list(tmp_path.glob("out*"))
 
 
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_plan(autopar, tmp_path, sig):
+    """At whatever moment: files are whole or not there."""
+    ended = 0
+    for i in range(16):
+        plan, problem = tmp_path / f"plan{i}.json", tmp_path / f"problem{i}.json"
+        p = start(autopar, tmp_path, "plan", tmp_path / "big.onnx", "--devices", 8, "--mesh", "2x2x2", "-o", plan, "--dump-problem", problem)
+        time.sleep(0.02 * i)
+        p.send_signal(sig)
+        p.communicate(timeout=60)
+        assert p.returncode in (0, -sig)
+        ended += p.returncode == -sig
+        for path in (plan, problem):
+            assert json.loads(path.read_text()) if path.exists() else p.returncode
+        assert not list(tmp_path.glob("*.part*"))
+    assert ended
+
+
 def test_interrupted_run(autopar, tmp_path):
     tmp = tmp_path / "tmp"
     tmp.mkdir()

@@ -147,6 +147,33 @@ def test_signal(autopar, tmp_path, sig):
     check(problem, json.loads(out.splitlines()[-1]))
 
 
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+def test_signal_at_any_time(autopar, tmp_path, sig):
+    """While the file is read, presolved or searched: the best so far, or nothing, whole."""
+    problem = grid(40)
+    path, out = write(tmp_path / "p.json.gz", problem, packed=True), tmp_path / "s"
+    for i in range(8):
+        out.unlink(missing_ok=True)
+        p = subprocess.Popen([str(autopar.path), "solve", str(path), "-o", str(out), "-q"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(0.04 * i)
+        p.send_signal(sig)
+        text, err = p.communicate(timeout=120)
+        assert p.returncode in (0, 3, -sig), err  # nothing by then; or not yet on its way
+        assert out.exists() == (p.returncode == 0)
+        if p.returncode == 0:
+            check(problem, json.loads(out.read_text()))
+            assert text == out.read_text()
+        assert not list(tmp_path.glob("*.part*"))
+
+
+def test_short_time(autopar, tmp_path):
+    """There is an answer all the same."""
+    problem = grid(40)
+    path = write(tmp_path / "p.json", problem)
+    j = autopar.json("solve", path, "--timeout", "0.05")
+    check(problem, j["solution"], j["cost"])
+
+
 def test_budget(autopar, tmp_path):
     """The same bytes, whatever the threads; more work is not worse."""
     path = write(tmp_path / "p.json", grid(12))

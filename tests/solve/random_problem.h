@@ -153,10 +153,11 @@ static inline void random_problem(rng *r, ap_arena *a, const shape *s, ap_proble
     p->limit = rng_below(r, 4 + 3 * n);
 }
 
-/* How many random problems a test tries: `often`, or a tenth of it when AP_TESTS_QUICK is set. */
+/* How many random problems a test tries: `often`; a tenth of it when AP_TESTS_QUICK is set, ten times when
+ * AP_TESTS_LONG is. */
 static inline uint32_t test_rounds(uint32_t often)
 {
-    return getenv("AP_TESTS_QUICK") ? often / 10 : often;
+    return getenv("AP_TESTS_QUICK") ? often / 10 : getenv("AP_TESTS_LONG") ? often * 10 : often;
 }
 
 #endif

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "passes/solve/kernel.h"
 #include "tests/solve/random_problem.h"
 
 #include <inttypes.h>
@@ -213,6 +214,76 @@ static void test_twice(void **state)
     ap_ctx_release(ctx);
 }
 
+/* Whoever asks for the answer at once gets something true: no choice that does not fit, no proof that is none. */
+static void test_stopped(void **state)
+{
+    (void)state;
+    static const atomic_int over = 1;
+    ap_solve_options opt;
+    ap_solve_defaults(&opt);
+    opt.stop = &over;
+    compare(&(shape){9, 4, 600, 1, false}, &opt, 31, test_rounds(1500), false);
+    compare(&(shape){8, 6, 2000, 1000, true}, &opt, 32, test_rounds(500), false);
+}
+
+/* ---- large numbers ---- */
+
+static __int128 magnitude(const ap_problem *p)
+{
+    ap_kernel k;
+    ap_kernel_range range;
+    k.p = *p;
+    ap_kernel_range_get(&k, &range);
+    return range.magnitude;
+}
+
+/* The problem with costs times the largest factor that keeps their absolute sum below the limit. */
+static void enlarge(ap_arena *a, ap_problem *p)
+{
+    int64_t factor = (int64_t)((AP_COST_MAX - 1) / (magnitude(p) + 1));
+    int64_t **cost = AP_NEW_ARRAY(a, int64_t *, p->nnodes);
+    ap_problem_edge *edge = ap_arena_memdup(a, p->edge, p->nedges * sizeof *edge);
+    for (uint32_t v = 0; v < p->nnodes; v++) {
+        cost[v] = ap_arena_memdup(a, p->cost[v], p->nstrategies[v] * sizeof **cost);
+        for (uint32_t i = 0; i < p->nstrategies[v]; i++)
+            cost[v][i] *= cost[v][i] == AP_FORBIDDEN ? 1 : factor;
+    }
+    for (uint32_t e = 0; e < p->nedges; e++) {
+        size_t n = (size_t)p->nstrategies[edge[e].u] * p->nstrategies[edge[e].v];
+        int64_t *c = ap_arena_memdup(a, edge[e].cost, n * sizeof *c);
+        for (size_t i = 0; i < n; i++)
+            c[i] *= c[i] == AP_FORBIDDEN ? 1 : factor;
+        edge[e].cost = c;
+    }
+    p->cost = (const int64_t *const *)cost;
+    p->edge = edge;
+}
+
+/* Costs up to what the solver takes: nothing is refused and nothing leaves the range on the way. */
+static void test_large_costs(void **state)
+{
+    (void)state;
+    rng r = {41};
+    tally t = {0};
+    ap_ctx *ctx = ap_ctx_create();
+    ap_solve_options opt;
+    ap_solve_defaults(&opt);
+    uint32_t rounds = test_rounds(2000);
+    for (uint32_t i = 0; i < rounds; i++, ap_arena_reset(&ctx->scratch)) {
+        ap_arena *a = &ctx->scratch;
+        ap_problem p;
+        int64_t least = INT64_MAX;
+        random_problem(&r, a, &(shape){10, 5, 2000, i % 3 ? 1 : 1000, i % 2 == 0}, &p);
+        enlarge(a, &p);
+        assert_true(magnitude(&p) < AP_COST_MAX && (magnitude(&p) == 0 || magnitude(&p) > AP_COST_MAX / 4));
+        bool expect = ap_problem_brute_force(a, &p, AP_NEW_ARRAY(a, uint32_t, p.nnodes), &least);
+        one_problem(ctx, a, &p, &opt, expect, least, false, &t);
+    }
+    print_message("large costs: %u solved (%u proven), %u infeasible\n", t.solved, t.proven, t.infeasible);
+    assert_true(t.solved > rounds / 4 && t.not_found == 0);
+    ap_ctx_release(ctx);
+}
+
 /* ---- refusal ---- */
 
 static const int64_t two[2] = {1, 2}, four[4] = {1, 2, 3, 4}, minus[2] = {1, -1};
@@ -298,8 +369,9 @@ static void test_by_hand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),  cmocka_unit_test(test_malformed), cmocka_unit_test(test_all_parts),
-        cmocka_unit_test(test_switches), cmocka_unit_test(test_wide),      cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_by_hand),  cmocka_unit_test(test_malformed),   cmocka_unit_test(test_all_parts),
+        cmocka_unit_test(test_switches), cmocka_unit_test(test_wide),        cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_stopped),  cmocka_unit_test(test_large_costs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
