@@ -10,18 +10,28 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void child(const char *const *argv, bool quiet)
+/* In the child: `path` takes the place of a stream; NULL: it stays. */
+static void redirect(const char *path, int stream)
 {
-    if (quiet) {
-        int null = open("/dev/null", O_WRONLY);
-        if (null >= 0)
-            dup2(null, STDOUT_FILENO);
-    }
+    int fd = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666) : -1;
+    if (fd >= 0)
+        dup2(fd, stream);
+}
+
+static void child(const char *const *argv, const char *out, const char *err)
+{
+    redirect(out, STDOUT_FILENO);
+    redirect(err, STDERR_FILENO);
     execv(argv[0], (char *const *)(uintptr_t)argv);
     _exit(127);
 }
 
 ap_status ap_process_run(ap_ctx *ctx, const char *const *argv, bool quiet, int *out_code)
+{
+    return ap_process_run_to(ctx, argv, quiet ? "/dev/null" : NULL, NULL, out_code);
+}
+
+ap_status ap_process_run_to(ap_ctx *ctx, const char *const *argv, const char *out, const char *err, int *out_code)
 {
     if (access(argv[0], X_OK) != 0)
         return ap_fail(ctx, AP_ERR_ENV, 0, "%s: cannot be run: %s", argv[0], strerror(errno));
@@ -31,7 +41,7 @@ ap_status ap_process_run(ap_ctx *ctx, const char *const *argv, bool quiet, int *
     if (pid < 0)
         return ap_fail(ctx, AP_ERR_ENV, 0, "cannot start a process: %s", strerror(errno));
     if (pid == 0)
-        child(argv, quiet);
+        child(argv, out, err);
     int status;
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
