@@ -334,6 +334,8 @@ static ap_status make_plan(ap_job *job)
     const ap_plan_request *r = &job->request;
     const uint32_t *pinned;
     double start = now();
+    job->request.pins.norigins = job->info.norigins;
+    job->request.pins.origin = job->info.origin;
     if (is_large(job))
         job->request.nstages = 0;
     AP_TRY(open_composites(job));

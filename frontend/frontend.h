@@ -38,6 +38,9 @@ typedef struct ap_import_info {
     /* Per argument of the function: which of its dimensions is the batch (docs/clusters.md), -1 for none. All -1 when
      * that cannot be told. */
     const int8_t *batch_dim;
+    /* Results of the nodes that outputs need, in order: whatever later becomes of them, their names are known. */
+    uint32_t norigins;
+    const ap_origin *origin;
     int64_t parameters; /* elements of the floating-point params that are used */
     int64_t parameter_bytes;
 } ap_import_info;

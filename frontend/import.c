@@ -157,6 +157,31 @@ static void count_operators(ap_ctx *ctx, const Onnx__GraphProto *g, ap_import_in
     }
 }
 
+static bool is_constant(const ap_module *m, ap_value v)
+{
+    const ap_value_info *info = ap_value_at(m, v);
+    return info->kind == AP_VALUE_SYMBOL ||
+           (info->kind == AP_VALUE_RESULT && ap_node_at(m, info->def)->op == AP_OP_CONSTANT);
+}
+
+static void list_origins(const ap_legal *l, ap_import_info *info)
+{
+    const ap_onnx_graph *g = l->graph;
+    AP_VEC(ap_origin) all = {0};
+    for (uint32_t k = 0; k < g->norder; k++) {
+        const ap_onnx_node *n = &g->nodes.at[g->order[k]];
+        for (uint32_t j = 0; j < n->nout; j++) {
+            ap_value v = n->out[j] == AP_NONE ? AP_NONE : l->value[n->out[j]];
+            if (v == AP_NONE)
+                continue;
+            ap_origin o = {.value = g->values.at[n->out[j]].name, .loc = n->loc, .constant = is_constant(l->m, v)};
+            ap_vec_push(&l->ctx->arena, &all, o);
+        }
+    }
+    info->norigins = all.len;
+    info->origin = all.at;
+}
+
 static void fill_info(const ap_legal *l, ap_import_info *info)
 {
     const Onnx__ModelProto *model = l->graph->model;
@@ -166,6 +191,7 @@ static void fill_info(const ap_legal *l, ap_import_info *info)
     info->producer = ap_arena_strdup(&l->ctx->arena, model->producer_name ? model->producer_name : "");
     info->onnx_nodes = (uint32_t)model->graph->n_node;
     count_operators(l->ctx, model->graph, info);
+    list_origins(l, info);
     for (ap_symbol s = 0; s < l->m->symbols.len; s++) {
         const ap_symbol_info *symbol = &l->m->symbols.at[s];
         ap_type type = ap_value_type(l->m, symbol->value);

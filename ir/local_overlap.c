@@ -179,16 +179,6 @@ static bool whole_range(const ap_kernel *k, const int64_t *ints, uint32_t operan
     return true;
 }
 
-static int64_t greatest_divisor(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t c = a % b;
-        a = b;
-        b = c;
-    }
-    return a;
-}
-
 /* First and last byte of the loops with strides below `limit`. */
 static int64_t span_below(const pattern *p, int64_t limit)
 {
@@ -204,9 +194,9 @@ static bool apart_in_rows(const pattern *a, const pattern *b, int64_t delta, int
 {
     int64_t row = 0, wa = span_below(a, limit), wb = span_below(b, limit);
     for (int l = 0; l < a->n; l++)
-        row = a->stride[l] >= limit ? greatest_divisor(a->stride[l], row) : row;
+        row = a->stride[l] >= limit ? ap_gcd_i64(a->stride[l], row) : row;
     for (int l = 0; l < b->n; l++)
-        row = b->stride[l] >= limit ? greatest_divisor(b->stride[l], row) : row;
+        row = b->stride[l] >= limit ? ap_gcd_i64(b->stride[l], row) : row;
     if (row == 0)
         return delta >= wa || -delta >= wb;
     int64_t at = delta % row; /* where b begins in the row that begins with a */

@@ -69,6 +69,16 @@ void ap_port_print(const ap_ctx *ctx, const ap_port *port, ap_text *out)
     ap_local_print_list(out, port->rank, port->dim);
 }
 
+void ap_ports_print(const ap_ctx *ctx, uint32_t ninputs, const ap_port *input, uint32_t noutputs, const ap_port *output,
+                    ap_text *out)
+{
+    for (uint32_t i = 0; i < ninputs + noutputs; i++) {
+        ap_text_add(out, i < ninputs ? "input " : "output ");
+        ap_port_print(ctx, i < ninputs ? &input[i] : &output[i - ninputs], out);
+        ap_text_add(out, "\n");
+    }
+}
+
 /* ` count 0 of 12-4*x`, ` count 1 of 7 peer 2`: behind a box */
 static void print_counts(const ap_local *p, uint8_t n, const ap_count *count, ap_text *out)
 {

@@ -21,12 +21,10 @@ typedef struct verifier {
 static void complain(verifier *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void complain(verifier *v, const char *fmt, ...)
 {
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    v->status = ap_error(v->p->ctx, v->loc, "%s: %s", v->what, text);
+    va_list args;
+    va_start(args, fmt);
+    v->status = ap_error_of(v->p->ctx, v->loc, v->what, fmt, args);
+    va_end(args);
 }
 
 static const char *name_of(const ap_local *p, const char *prefix, ap_name n)

@@ -60,8 +60,11 @@ ap_pipeline *ap_pipeline_clone(const ap_pipeline *p)
         ap_vec_push(a, &c->inputs, p->inputs.at[i]);
     for (uint32_t i = 0; i < p->outputs.len; i++)
         ap_vec_push(a, &c->outputs, p->outputs.at[i]);
-    for (uint32_t i = 0; i < p->stages.len; i++)
-        ap_vec_push(a, &c->stages, (ap_stage){p->stages.at[i].name, ap_module_clone(p->stages.at[i].m)});
+    for (uint32_t i = 0; i < p->stages.len; i++) {
+        ap_stage s = p->stages.at[i];
+        s.m = ap_module_clone(s.m);
+        ap_vec_push(a, &c->stages, s);
+    }
     for (uint32_t i = 0; i < p->links.len; i++)
         ap_vec_push(a, &c->links, p->links.at[i]);
     for (uint32_t i = 0; i < p->lists.len; i++) {

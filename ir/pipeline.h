@@ -27,7 +27,9 @@
 
 typedef struct ap_stage {
     ap_name name;
-    ap_module *m; /* one function, one mesh with its ranks in the pipeline */
+    ap_module *m;          /* one function, one mesh with its ranks in the pipeline */
+    bool priced;           /* explicit only: */
+    int64_t planned_bytes; /* what its values take at most, by the plan: parameters and slots excepted */
 } ap_stage;
 
 typedef struct ap_pipeline {

@@ -43,12 +43,7 @@ void ap_pipeline_print(const ap_pipeline *p, ap_text *out)
     ap_text_add(out, "pipeline @");
     ap_print_name(p->ctx, p->name, out);
     ap_text_addf(out, " ranks %" PRId32 " microbatches %" PRId32 "\n", p->nranks, p->microbatches);
-    for (uint32_t i = 0; i < p->inputs.len + p->outputs.len; i++) {
-        bool input = i < p->inputs.len;
-        ap_text_add(out, input ? "input " : "output ");
-        ap_port_print(p->ctx, input ? &p->inputs.at[i] : &p->outputs.at[i - p->inputs.len], out);
-        ap_text_add(out, "\n");
-    }
+    ap_ports_print(p->ctx, p->inputs.len, p->inputs.at, p->outputs.len, p->outputs.at, out);
     for (uint32_t i = 0; i < p->stages.len; i++)
         print_stage(p, &p->stages.at[i], out);
     for (uint32_t i = 0; i < p->links.len; i++)

@@ -18,12 +18,12 @@ typedef struct verifier {
 static void complain(verifier *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void complain(verifier *v, const char *fmt, ...)
 {
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    ap_error(v->p->ctx, 0, "program @%s: %s", ap_name_str(v->p->ctx, v->p->name), text);
+    ap_ctx *ctx = v->p->ctx;
+    ap_name what = ap_name_format(ctx, "program @%s", ap_name_str(ctx, v->p->name));
+    va_list args;
+    va_start(args, fmt);
+    ap_error_of(ctx, 0, ap_name_str(ctx, what), fmt, args);
+    va_end(args);
     v->bad = true;
 }
 

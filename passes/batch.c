@@ -7,6 +7,7 @@
  *   classes    factors that share a letter anywhere have one physical extent; those of the batch's class are marked */
 #include "passes/batch.h"
 
+#include "ir/base/text.h"
 #include "ir/list.h"
 #include "ir/op.h"
 #include "ir/physical.h"
@@ -316,12 +317,34 @@ ap_status ap_batch_find(ap_ctx *ctx, const ap_module *m, const int8_t *argument,
     return f.status;
 }
 
+static const char *input_name(const ap_module *m, uint32_t i)
+{
+    return ap_name_str(m->ctx, ap_value_at(m, m->funcs.at[0].argument[i])->name);
+}
+
+ap_status ap_batch_missing(ap_ctx *ctx, const ap_module *m, int32_t microbatches)
+{
+    enum { MOST = 4 };
+    const ap_func_info *func = &m->funcs.at[0];
+    ap_text names;
+    ap_text_init(&names, &ctx->scratch);
+    for (uint32_t i = 0; i < func->narguments && i < MOST; i++)
+        ap_text_addf(&names, "%s\"%s\"", i ? ", " : "", input_name(m, i));
+    if (func->narguments > MOST)
+        ap_text_addf(&names, " and %" PRIu32 " more", func->narguments - MOST);
+    return ap_fail(ctx, AP_ERR_USAGE, 0,
+                   "no input has a batch to be cut into %" PRId32 " microbatches; there are %s (--batch-dim says which "
+                   "dimension is one)",
+                   microbatches, names.len ? ap_text_str(&names) : "no inputs");
+}
+
 /* None may be empty: its devices would compute padding. */
-static ap_status check_filled(ap_ctx *ctx, int64_t batch, int32_t microbatches)
+static ap_status check_filled(ap_ctx *ctx, const char *input, int64_t batch, int32_t microbatches)
 {
     if (microbatches > batch)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "a batch of %" PRId64 " cannot be cut into %" PRId32 " microbatches",
-                       batch, microbatches);
+        return ap_fail(ctx, AP_ERR_USAGE, 0,
+                       "a batch of %" PRId64 " cannot be cut into %" PRId32 " microbatches (input \"%s\")", batch,
+                       microbatches, input);
     int32_t fewer = ap_microbatches_filled(batch, microbatches);
     if (fewer == microbatches)
         return AP_OK;
@@ -330,9 +353,9 @@ static ap_status check_filled(ap_ctx *ctx, int64_t batch, int32_t microbatches)
     if (more <= AP_MAX_MICROBATCHES)
         snprintf(up, sizeof up, " and %" PRId64, more);
     return ap_fail(ctx, AP_ERR_USAGE, 0,
-                   "a batch of %" PRId64 " cannot be cut into %" PRId32 " microbatches: of %" PRId64 " each, %" PRId32
-                   " of them would be empty; the nearest that work are %" PRId32 "%s",
-                   batch, microbatches, each, microbatches - fewer, fewer, up);
+                   "a batch of %" PRId64 " cannot be cut into %" PRId32 " microbatches (input \"%s\"): of %" PRId64
+                   " each, %" PRId32 " of them would be empty; the nearest that work are %" PRId32 "%s",
+                   batch, microbatches, input, each, microbatches - fewer, fewer, up);
 }
 
 ap_status ap_batch_arguments(ap_ctx *ctx, const ap_module *m, const int8_t *dim, int32_t microbatches,
@@ -341,6 +364,7 @@ ap_status ap_batch_arguments(ap_ctx *ctx, const ap_module *m, const int8_t *dim,
     const ap_func_info *func = &m->funcs.at[0];
     int8_t *factor = AP_NEW_ARRAY(&ctx->arena, int8_t, func->narguments);
     int64_t extent = -1;
+    uint32_t first = 0; /* input that has it */
     for (uint32_t i = 0; i < func->narguments; i++) {
         const ap_shape_info *s = ap_value_shape(m, func->argument[i]);
         factor[i] = AP_NO_BATCH;
@@ -350,13 +374,14 @@ ap_status ap_batch_arguments(ap_ctx *ctx, const ap_module *m, const int8_t *dim,
         int64_t here = any ? s->logical[s->first[dim[i]]] : 1;
         if (extent >= 0 && here != extent)
             return ap_fail(ctx, AP_ERR_USAGE, 0,
-                           "the batch is %" PRId64 " in one input and %" PRId64 " in another: no microbatches", extent,
-                           here);
+                           "the batch is %" PRId64 " in input \"%s\" and %" PRId64 " in \"%s\": no microbatches",
+                           extent, input_name(m, first), here, input_name(m, i));
+        first = extent < 0 ? i : first;
         extent = here;
         factor[i] = any ? (int8_t)s->first[dim[i]] : AP_NO_BATCH;
     }
     *out = factor;
     if (extent < 0 && microbatches > 1)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "no input has a batch to be cut into microbatches");
-    return extent < 0 ? AP_OK : check_filled(ctx, extent, microbatches);
+        return ap_batch_missing(ctx, m, microbatches);
+    return extent < 0 ? AP_OK : check_filled(ctx, input_name(m, first), extent, microbatches);
 }

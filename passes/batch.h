@@ -32,6 +32,9 @@ ap_status ap_batch_find(ap_ctx *ctx, const ap_module *m, const int8_t *argument,
 ap_status ap_batch_arguments(ap_ctx *ctx, const ap_module *m, const int8_t *dim, int32_t microbatches,
                              const int8_t **out);
 
+/* AP_ERR_USAGE, with a message that names the inputs, none of which has a batch. */
+ap_status ap_batch_missing(ap_ctx *ctx, const ap_module *m, int32_t microbatches);
+
 /* The letter of node n's rule that is the batch; AP_RULE_NONE: the node does not depend on it. */
 int8_t ap_batch_letter(const ap_batch *b, const ap_module *m, ap_node n, const ap_rule *rule);
 

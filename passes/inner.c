@@ -8,6 +8,8 @@
  * reshards left out, so that the body before and after planning say the same. */
 #include "passes/inner.h"
 
+#include "passes/local.h"
+
 #include <string.h>
 
 typedef struct entry {
@@ -87,13 +89,13 @@ static void forget_yields(table *t, ap_block block)
     }
 }
 
-static int64_t bytes_of(const table *t, const ap_rule_body *body, ap_value v)
+static int64_t bytes_of(const ap_module *m, const ap_rule_body *body, ap_value v)
 {
-    ap_type_info type = ap_type_get(t->m->ctx, ap_value_type(t->m, v));
+    ap_type_info type = ap_type_get(m->ctx, ap_value_type(m, v));
     for (uint32_t i = 0; i < body->nvalues; i++)
         if (body->value[i] == v)
             type.sharding = body->sharding[i];
-    return ap_align_bytes(ap_local_bytes(t->m, type.dtype, type.shape, type.sharding));
+    return ap_local_bytes(m, type.dtype, type.shape, type.sharding);
 }
 
 /* Completed values: their prices; they are counted here and not among those that cross. */
@@ -138,7 +140,76 @@ bool ap_inner_price_get(ap_resharder *r, ap_arena *arena, const ap_module *m, ap
     for (uint32_t i = 0; i < t.entries.len; i++) {
         const entry *e = &t.entries.at[i];
         if (e->buffer && crosses(&t, body, e))
-            out->bytes = ap_sat_add(out->bytes, bytes_of(&t, body, e->value));
+            out->bytes = ap_sat_add(out->bytes, ap_align_bytes(bytes_of(m, body, e->value)));
     }
     return true;
+}
+
+/* ---- composites that are not cut ---- */
+
+static bool reduces(const ap_node_info *n)
+{
+    return ap_op_get(n->op)->lower == AP_LOWER_REDUCE &&
+           n->u.reduce.spec->operand[0].nletters != n->u.reduce.spec->result.nletters;
+}
+
+static bool looks_up(const ap_module *m, const ap_block_info *b)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < b->nodes.len; i++)
+        any = any || ap_op_get(ap_node_at(m, b->nodes.at[i])->op)->lower == AP_LOWER_GATHER;
+    return any;
+}
+
+static bool sums(const ap_module *m, const ap_block_info *b)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < b->nodes.len; i++)
+        any = any || reduces(ap_node_at(m, b->nodes.at[i]));
+    return any;
+}
+
+/* Computed, and of another shape than what is yielded. */
+static bool is_of_rows(const ap_module *m, const ap_block_info *b, const ap_node_info *n)
+{
+    const ap_node_info *yield = ap_node_at(m, b->nodes.at[b->nodes.len - 1]);
+    return n->nin > 0 && n->nout == 1 && ap_op_is_pointwise(n->op) &&
+           ap_type_get(m->ctx, ap_value_type(m, n->out[0])).shape !=
+               ap_type_get(m->ctx, ap_value_type(m, yield->in[0])).shape;
+}
+
+/* The terms of a sum are in memory, unless they are few. */
+static int64_t terms_bytes(const ap_module *m, const ap_rule_body *body, const ap_node_info *sum)
+{
+    ap_dtype t = ap_type_dtype(m->ctx, ap_value_type(m, sum->out[0]));
+    int64_t terms = bytes_of(m, body, sum->in[0]), result = bytes_of(m, body, sum->out[0]);
+    bool narrow = ap_dtype_is_float(t) && ap_dtype_bytes(t) < 4;
+    return narrow || result == 0 || terms / result > AP_LOW_MAX_TERMS ? ap_align_bytes(terms) : 0;
+}
+
+bool ap_inner_may_hold(const ap_module *m, ap_node n)
+{
+    const ap_node_info *node = ap_node_at(m, n);
+    if (node->body == AP_NONE)
+        return false;
+    const ap_block_info *b = ap_block_at(m, node->body);
+    bool rows = false;
+    for (uint32_t i = 0; i < b->nodes.len; i++)
+        rows = rows || is_of_rows(m, b, ap_node_at(m, b->nodes.at[i]));
+    return sums(m, b) ? looks_up(m, b) : rows;
+}
+
+int64_t ap_inner_held_bytes(const ap_module *m, ap_node n, const ap_rule_body *body)
+{
+    const ap_block_info *b = ap_block_at(m, ap_node_at(m, n)->body);
+    bool sum = sums(m, b), terms = looks_up(m, b);
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < b->nodes.len; i++) {
+        const ap_node_info *node = ap_node_at(m, b->nodes.at[i]);
+        if (sum && terms && reduces(node))
+            bytes = ap_sat_add(bytes, terms_bytes(m, body, node));
+        else if (!sum && is_of_rows(m, b, node))
+            bytes = ap_sat_add(bytes, ap_align_bytes(bytes_of(m, body, node->out[0])));
+    }
+    return bytes;
 }

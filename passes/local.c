@@ -285,10 +285,16 @@ static ap_status emit_all(ap_low *low)
     return AP_OK;
 }
 
-static ap_status lower(ap_ctx *ctx, ap_module *m, const char *name, const ap_lower_options *opt, bool in_parts,
+/* What is given up for memory, one after the other. */
+typedef enum frugality { IN_PARTS, IN_COPIES, THRIFTY, UNPACKED } frugality;
+
+static ap_status lower(ap_ctx *ctx, ap_module *m, const char *name, const ap_lower_options *opt, frugality how,
                        ap_low *low)
 {
-    *low = (ap_low){.ctx = ctx, .scratch = &ctx->scratch, .m = m, .func = 0, .options = *opt, .in_parts = in_parts};
+    *low = (ap_low){.ctx = ctx, .scratch = &ctx->scratch, .m = m, .func = 0, .options = *opt};
+    low->in_parts = how == IN_PARTS;
+    low->thrift = how >= THRIFTY ? AP_NEW(low->scratch, ap_low_thrift) : NULL;
+    low->unpacked = how == UNPACKED;
     low->p = AP_NEW(&ctx->arena, ap_local);
     AP_TRY(find_mesh(low));
     fill_frame(low, name);
@@ -309,21 +315,26 @@ static ap_status lower(ap_ctx *ctx, ap_module *m, const char *name, const ap_low
 /* explicit -> local, or a module without mesh: one function whose reshards are all elementary steps.
  *
  * Operands that are computed in their part of a concatenation need no copy, but then the whole result lives from the
- * first of them on, longer than the planner thinks. Where that makes the arena larger, they are copied.
+ * first of them on, longer than the planner thinks. Where that makes the arena larger, they are copied. Where the arena
+ * would be larger than was planned, less is fused (local_thrift.c); where that is not enough, no product packs its
+ * operands, which the planner does not count.
  *
  * needs: types, shardings, at most one mesh */
 ap_status ap_lower_local_for(ap_ctx *ctx, ap_module *m, const char *name, const ap_lower_options *opt, ap_local **out)
 {
-    ap_low low, copying;
+    ap_low low;
+    uint32_t nparts = 0;
     if (m->funcs.len != 1)
         return ap_fail(ctx, AP_ERR_BUG, 0, "lowering: %u functions instead of one", m->funcs.len);
-    AP_TRY(lower(ctx, m, name, opt, true, &low));
-    *out = low.p;
-    if (!low.nparts)
-        return AP_OK;
-    AP_TRY(lower(ctx, m, name, opt, false, &copying));
-    if (copying.p->arena_bytes < low.p->arena_bytes)
-        *out = copying.p;
+    for (frugality how = IN_PARTS; how <= UNPACKED; how++) {
+        bool larger = how > IN_PARTS && opt->limited && (*out)->arena_bytes > opt->limit;
+        if (how == IN_COPIES ? nparts == 0 : how > IN_COPIES && !larger)
+            continue;
+        AP_TRY(lower(ctx, m, name, opt, how, &low));
+        if (how == IN_PARTS || low.p->arena_bytes < (*out)->arena_bytes)
+            *out = low.p;
+        nparts = low.nparts;
+    }
     return AP_OK;
 }
 

@@ -12,6 +12,9 @@
 #include "ir/op.h"
 #include "passes/pass.h"
 
+/* So many terms of floats are added up one by one; longer sums are folded in double precision. */
+#define AP_LOW_MAX_TERMS 4096
+
 /* Where a value lies: its first element, and the distance in elements between neighbours along each factor. While
  * lowering, ref.index of space ARENA is the buffer; local_arena.c turns it into a byte offset. */
 typedef struct ap_low_place {
@@ -78,6 +81,7 @@ typedef struct ap_low_item {
     ap_node node;
     ap_name label; /* of the composite around it, or 0 */
     ap_loc loc;
+    ap_node unit; /* the outermost composite around it, AP_NONE without */
     uint32_t group;
 } ap_low_item;
 
@@ -108,6 +112,14 @@ typedef struct ap_low_use {
     uint32_t operand;
 } ap_low_use;
 
+/* Buffers by the value that owns them, while every item is a step of its own or a member of a kernel (local_thrift.c).
+ */
+typedef struct ap_low_thrift {
+    int64_t *live;          /* [item]: bytes */
+    int64_t *bytes;         /* [value]: of its buffer; 0: none */
+    uint32_t *first, *last; /* [value]: items between which it lives, both included */
+} ap_low_thrift;
+
 typedef struct ap_low {
     ap_ctx *ctx;
     ap_arena *scratch;
@@ -125,9 +137,11 @@ typedef struct ap_low {
     AP_VEC(const char *) kernel_key; /* binary, of kernel_key_size bytes */
     AP_VEC(size_t) kernel_key_size;
     uint32_t stamp;
-    bool in_parts;   /* operands of concat are computed in their part of the result */
-    uint32_t nparts; /* that are */
-    bool early;      /* before planning or with reshards: a reshard is its operand, extents are logical ones */
+    bool in_parts;         /* operands of concat are computed in their part of the result */
+    uint32_t nparts;       /* that are */
+    bool early;            /* before planning or with reshards: a reshard is its operand, extents are logical ones */
+    bool unpacked;         /* operands of products are read as they lie, however slow that is */
+    ap_low_thrift *thrift; /* memory by item while kernels are fused; NULL: nobody counts */
 } ap_low;
 
 /* ---- local.c ---- */
@@ -251,6 +265,13 @@ bool ap_low_stages_fit(ap_low *low, const ap_low_group *g);
 ap_status ap_low_emit_nest(ap_low *low, uint32_t group);
 /* The group's nest, which nothing needs when it has no operations; to be finished. */
 ap_status ap_low_build_nest(ap_low *low, uint32_t group, ap_low_nest *nest, ap_low_call *call);
+
+/* ---- local_thrift.c: no more memory than was planned ---- */
+/* Every item is a group; what is alive at each of them. */
+void ap_low_thrift_open(ap_low *low);
+/* Groups p and c are about to become one kernel. False: the arena would hold more than its limit, or something would
+ * have to be computed earlier than it stands; `anyway` it is only counted. Always true where nobody counts. */
+bool ap_low_thrift_join(ap_low *low, uint32_t p, uint32_t c, bool anyway);
 
 /* ---- local_epilogue.c ---- */
 /* Which groups follow a product: sets followed_by and follows. */

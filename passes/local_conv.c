@@ -269,34 +269,18 @@ static bool take_buffer(work *w, uint32_t group, ap_value result, ap_value opera
     return true;
 }
 
-/* Strides of a step's operand by factor of the convolution's result. */
-static void operand_strides(const work *w, const ap_conv_trail *t, const ap_node_info *n, uint32_t k,
-                            const ap_low_place *at, int64_t out[AP_MAX_FACTORS])
+/* Strides of a step's operand by factor of the convolution's result; `back`: those by factor of the result, for the
+ * operand. */
+static void convert_strides(const work *w, const ap_conv_trail *t, const ap_node_info *n, uint32_t k, bool back,
+                            const int64_t *stride, int64_t out[AP_MAX_FACTORS])
 {
     int8_t to[AP_MAX_FACTORS];
     ap_conv_factors_in_result(w->low, n, k, to);
     memset(out, 0, AP_MAX_FACTORS * sizeof *out);
-    for (int f = 0; f < w->low->value[n->in[k]].nfactors; f++) {
-        for (int c = 0; c < w->ys->nfactors; c++) {
+    for (int f = 0; f < w->low->value[n->in[k]].nfactors; f++)
+        for (int c = 0; c < w->ys->nfactors; c++)
             if (t->map[c] == to[f])
-                out[c] = at->stride[f];
-        }
-    }
-}
-
-/* The reverse: strides by factor of the result, for the operand. */
-static void strides_for_operand(const work *w, const ap_conv_trail *t, const ap_node_info *n, uint32_t k,
-                                const int64_t *stride, int64_t out[AP_MAX_FACTORS])
-{
-    int8_t to[AP_MAX_FACTORS];
-    ap_conv_factors_in_result(w->low, n, k, to);
-    memset(out, 0, AP_MAX_FACTORS * sizeof *out);
-    for (int f = 0; f < w->low->value[n->in[k]].nfactors; f++) {
-        for (int c = 0; c < w->ys->nfactors; c++) {
-            if (t->map[c] == to[f])
-                out[f] = stride[c];
-        }
-    }
+                out[back ? f : c] = stride[back ? c : f];
 }
 
 /* An operand with one element per channel, or one per element of the result. */
@@ -307,7 +291,7 @@ static ap_status step_operand(work *w, const ap_conv_trail *t, const ap_node_inf
     ap_low_place at;
     int64_t by_factor[AP_MAX_FACTORS], want[AP_MAX_FACTORS] = {0};
     AP_TRY(ap_low_place_of(w->low, n->in[k], &at));
-    operand_strides(w, t, n, k, &at, by_factor);
+    convert_strides(w, t, n, k, false, at.stride, by_factor);
     bool room = !all || !needs_room(w) || w->low->value[ap_low_root(w->low, n->in[k])].owned;
     bool lies_well = room && distances(w->ys, head, by_factor, s->stride) &&
                      (!all || w->dtype != AP_F32 || !memcmp(s->stride, w->k.y, sizeof s->stride));
@@ -325,9 +309,9 @@ static ap_status step_operand(work *w, const ap_conv_trail *t, const ap_node_inf
             put_stride(&w->m, w->ys->first[2], &count, want);
             put_stride(&w->g, w->ys->first[1], &count, want);
         }
-        strides_for_operand(w, t, n, k, want, own);
+        convert_strides(w, t, n, k, true, want, own);
         AP_TRY(copy_operand(w, n->in[k], own, count, false, &at));
-        operand_strides(w, t, n, k, &at, by_factor);
+        convert_strides(w, t, n, k, false, at.stride, by_factor);
         distances(w->ys, head, by_factor, s->stride);
     }
     s->operand = (uint8_t)add_operand(w, &at.ref);

@@ -101,6 +101,8 @@ void ap_low_absorb_steps(ap_low *low, uint32_t item, ap_low_group *g)
     if (dtype != AP_F32 && dtype != AP_F64)
         return;
     for (int i = 0; i < AP_MAX_CONV_STEPS && next_step(low, ap_value_shape(low->m, y), &t, &step); i++) {
+        if (!ap_low_thrift_join(low, item, step, false))
+            return;
         low->items.at[step].group = item;
         low->groups.at[step].into = item;
         ap_vec_push(low->scratch, &g->members, (ap_low_member){.item = step});

@@ -73,7 +73,8 @@ void ap_low_find_followers(ap_low *low)
         if (it->kind != AP_LOW_CONTRACT)
             continue;
         uint32_t group = only_reader(low, ap_low_result(low, it), loop);
-        if (group == AP_NONE || low->groups.at[group].follows)
+        if (group == AP_NONE || low->groups.at[group].follows ||
+            !ap_low_thrift_join(low, ap_low_group_of(low, i), group, false))
             continue;
         low->groups.at[group].follows = i + 1;
         low->groups.at[ap_low_group_of(low, i)].followed_by = group + 1;

@@ -8,6 +8,7 @@ typedef struct walk {
     ap_low *low;
     ap_name label; /* of the innermost composite */
     ap_loc loc;    /* of the outermost composite */
+    ap_node unit;  /* the outermost composite, or AP_NONE */
 } walk;
 
 bool ap_low_use_is_element(const ap_low_item *it, uint32_t k)
@@ -77,7 +78,9 @@ static ap_status add_item(walk *w, ap_low_class kind, ap_node id)
 {
     ap_low *low = w->low;
     const ap_node_info *n = ap_node_at(low->m, id);
-    ap_low_item it = {.kind = kind, .node = id, .label = w->label, .loc = w->loc ? w->loc : n->loc, .group = AP_NONE};
+    ap_low_item it = {.kind = kind, .node = id, .label = w->label, .loc = w->loc ? w->loc : n->loc};
+    it.unit = w->unit;
+    it.group = AP_NONE;
     if (w->loc && n->loc)
         it.loc = n->loc;
     for (uint32_t i = 0; i < n->nout; i++)
@@ -143,6 +146,7 @@ static ap_status add_body(walk *w, ap_node id)
 {
     const ap_node_info *n = ap_node_at(w->low->m, id);
     walk inner = {.low = w->low, .label = n->u.composite, .loc = w->loc ? w->loc : n->loc};
+    inner.unit = w->unit == AP_NONE ? id : w->unit;
     AP_TRY(walk_block(&inner, n->body));
     const ap_block_info *b = ap_block_at(w->low->m, n->body);
     const ap_node_info *yield = ap_node_at(w->low->m, b->nodes.at[b->nodes.len - 1]);
@@ -266,7 +270,7 @@ static ap_status measure_values(ap_low *low, ap_block b)
 
 ap_status ap_low_flatten(ap_low *low)
 {
-    walk w = {.low = low};
+    walk w = {.low = low, .unit = AP_NONE};
     ap_block body = low->m->funcs.at[low->func].body;
     low->value = AP_NEW_ARRAY(low->scratch, ap_low_value, low->m->values.len);
     for (ap_value v = 0; v < low->m->values.len; v++)

@@ -6,12 +6,13 @@
  *   - the values that flow between them fix how their loops correspond (loads of one value from both help),
  *   - both then run over the same loops, or one of them over just the outer loops of a group that reduces,
  *   - no path leads from one to the other through a third.
- * So nothing is ever computed more often than before, and values used only inside never touch memory. */
+ * So nothing is ever computed more often than before, and values used only inside never touch memory. What a composite
+ * holds joins first: it was planned as one kernel, and nobody outside should take a part of it. */
 #include "passes/local.h"
 
 #include <string.h>
 
-#define MAX_MEMBERS 48
+#define MAX_MEMBERS 48 /* more only where a composite alone has them (rows.c) */
 
 uint32_t ap_low_group_of(const ap_low *low, uint32_t item)
 {
@@ -88,7 +89,8 @@ static bool can_fold(const ap_low *low, const ap_low_group *g, const ap_node_inf
     int64_t terms = 1;
     for (int l = 0; l < g->nloops; l++)
         terms = g->inner[l] ? ap_sat_mul(terms, g->extent[l]) : terms;
-    return n->u.reduce.kind <= AP_REDUCE_MIN && terms <= 4096 && (t == AP_F32 || t == AP_F64 || ap_dtype_is_int(t));
+    return n->u.reduce.kind <= AP_REDUCE_MIN && terms <= AP_LOW_MAX_TERMS &&
+           (t == AP_F32 || t == AP_F64 || ap_dtype_is_int(t));
 }
 
 static void single_nest(ap_low *low, ap_low_group *g, uint32_t item)
@@ -124,6 +126,8 @@ static void make_groups(ap_low *low)
         low->items.at[i].group = i;
         ap_vec_push(low->scratch, &low->groups, g);
     }
+    if (low->thrift)
+        ap_low_thrift_open(low);
     for (uint32_t i = 0; i < low->items.len; i++)
         if (low->items.at[i].kind == AP_LOW_CONV)
             ap_low_absorb_steps(low, i, &low->groups.at[i]);
@@ -389,11 +393,12 @@ bool ap_low_has_lookup(const ap_low *low, const ap_low_group *g)
     return false;
 }
 
-static bool try_join(ap_low *low, uint32_t pi, uint32_t ci)
+/* `inside`: both are of one composite. */
+static bool try_join(ap_low *low, uint32_t pi, uint32_t ci, bool inside)
 {
     ap_low_group *p = &low->groups.at[pi], *c = &low->groups.at[ci];
     pairing pr;
-    if (!p->nest || !c->nest || p->members.len + c->members.len > MAX_MEMBERS)
+    if (!p->nest || !c->nest || (!inside && p->members.len + c->members.len > MAX_MEMBERS))
         return false;
     bool lookup = (p->across || c->across) && (ap_low_has_lookup(low, p) || ap_low_has_lookup(low, c));
     if (lookup && (p->across || !c->folds))
@@ -407,27 +412,49 @@ static bool try_join(ap_low *low, uint32_t pi, uint32_t ci)
         return false;
     ap_low_group g = joined(low, p, c, &pr);
     g.folds = folds;
-    if (!ap_low_stages_fit(low, &g))
+    if (!ap_low_stages_fit(low, &g) || !ap_low_thrift_join(low, pi, ci, inside))
         return false;
     p->into = ci;
     *c = g;
     return true;
 }
 
+/* The item takes in those who compute its operands; `inside`: of its own composite only. True if any came. */
+static bool join_makers(ap_low *low, uint32_t i, bool inside)
+{
+    const ap_low_item *it = &low->items.at[i];
+    const ap_node_info *n = ap_node_at(low->m, it->node);
+    bool any = false;
+    for (uint32_t k = 0; it->kind <= AP_LOW_MASK && k < n->nin; k++) {
+        uint32_t made = low->value[ap_low_root(low, n->in[k])].item;
+        if (made == AP_NONE || !ap_low_use_is_element(it, k) || (inside && low->items.at[made].unit != it->unit))
+            continue;
+        uint32_t p = ap_low_group_of(low, made), c = ap_low_group_of(low, i);
+        any = (p != c && try_join(low, p, c, inside)) || any;
+    }
+    return any;
+}
+
+/* What belongs to one composite, until nothing joins: a row value fits once something is reduced. */
+static void join_units(ap_low *low)
+{
+    for (uint32_t i = 0, end; i < low->items.len; i = end) {
+        ap_node unit = low->items.at[i].unit;
+        for (end = i + 1; end < low->items.len && low->items.at[end].unit == unit;)
+            end++;
+        for (bool again = unit != AP_NONE; again;) {
+            again = false;
+            for (uint32_t k = i; k < end; k++)
+                again = join_makers(low, k, true) || again;
+        }
+    }
+}
+
 ap_status ap_low_fuse(ap_low *low)
 {
     make_groups(low);
-    for (uint32_t i = 0; i < low->items.len; i++) {
-        const ap_low_item *it = &low->items.at[i];
-        const ap_node_info *n = ap_node_at(low->m, it->node);
-        for (uint32_t k = 0; it->kind <= AP_LOW_MASK && k < n->nin; k++) {
-            uint32_t made = low->value[ap_low_root(low, n->in[k])].item;
-            if (made == AP_NONE || !ap_low_use_is_element(it, k))
-                continue;
-            uint32_t p = ap_low_group_of(low, made), c = ap_low_group_of(low, i);
-            if (p != c)
-                try_join(low, p, c);
-        }
-    }
+    join_units(low);
+    for (uint32_t i = 0; i < low->items.len; i++)
+        join_makers(low, i, false);
     return AP_OK;
 }

@@ -565,7 +565,7 @@ ap_status ap_low_emit_contract(ap_low *low, const ap_low_item *it)
         call.when = AP_WHEN_ZERO;
     }
     read_letters(&pr);
-    int packed = suits_blas(&pr) ? find_packing(&pr) : 0;
+    int packed = suits_blas(&pr) && !low->unpacked ? find_packing(&pr) : 0;
     for (int which = 0; which < 2; which++) {
         if (packed >> which & 1)
             AP_TRY(pack(&pr, which));

@@ -30,6 +30,8 @@ typedef struct ap_lower_options {
     bool prepared;     /* weights of convolutions are gone when all is prepared (AP_STORE_PREPARED) */
     uint32_t products; /* of which types matrix products are made by a library: bit 1 << ap_dtype. Other types, and
                           16-bit floats where loops around the product are summed too, are loop nests */
+    bool limited;      /* the arena should hold no more than: */
+    int64_t limit;     /* what was planned. Where fused kernels need more, less is fused (local_thrift.c) */
 } ap_lower_options;
 static inline ap_lower_options ap_lower_cpu(void)
 {

@@ -95,8 +95,6 @@ typedef struct ap_plan_watch {
 } ap_plan_watch;
 ap_status ap_plan_evaluate_nodes(ap_ctx *ctx, ap_module *m, const ap_cluster *c, const ap_plan_slots *slots,
                                  const ap_plan_watch *watch, ap_plan_result *out);
-/* Times of a whole run of a planned module of one stage, its microbatches one after the other, from those of one. */
-int64_t ap_plan_run_ps(const ap_module *m, int64_t ps);
 /* planned -> explicit with the paths that are cheapest on the plan's cluster (ap_pass_explicit: on this machine). */
 ap_status ap_explicit_run(ap_ctx *ctx, ap_module *m, const ap_cluster *c);
 /* A file of pins: those of values, those of nodes. */
@@ -104,6 +102,10 @@ typedef struct ap_pins {
     uint32_t n, nnodes;
     const ap_pin *pin;
     const ap_node_pin *node;
+    /* What the model's file has, whatever became of it: a pin of what was computed on import pins nothing, and is none
+     * that matches nothing. May be NULL. */
+    uint32_t norigins;
+    const ap_origin *origin;
 } ap_pins;
 ap_status ap_pins_read(ap_ctx *ctx, const char *path, ap_pins *out);
 

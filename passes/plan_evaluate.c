@@ -17,6 +17,7 @@ typedef struct account {
     const ap_cluster *c;
     ap_resharder *resharder;
     ap_rooms rooms;
+    const bool *filled; /* [value]: ap_filled_find */
     const ap_block_info *block;
     ap_value *buffer;   /* per value: the value that owns its buffer; AP_NONE: none to count */
     int64_t *bytes;     /* per value: of the buffer it owns */
@@ -104,6 +105,8 @@ static ap_status price_body(account *a, uint32_t at, ap_node n)
     ap_rule_body body = {0};
     ap_inner_price price;
     uint32_t filled = 0;
+    if (ap_inner_may_hold(a->m, n))
+        a->transient[at] = ap_inner_held_bytes(a->m, n, &body);
     list_inner(a, ap_node_at(a->m, n)->body, &body.ninner, NULL);
     if (body.ninner == 0)
         return AP_OK;
@@ -113,7 +116,7 @@ static ap_status price_body(account *a, uint32_t at, ap_node n)
         return ap_fail(a->ctx, AP_ERR_BUG, ap_node_at(a->m, n)->loc, "a reshard inside a composite has no path");
     a->out->compute_ps = ap_sat_add(a->out->compute_ps, ap_sat_mul(body.ninner, a->c->launch_ps));
     a->out->communication_ps = ap_sat_add(a->out->communication_ps, price.communication_ps);
-    a->transient[at] = price.bytes;
+    a->transient[at] = ap_sat_add(a->transient[at], price.bytes);
     return AP_OK;
 }
 
@@ -177,10 +180,11 @@ static ap_status price_node(account *a, uint32_t at, ap_node n)
         if (op->shares_buffer)
             continue;
         a->bytes[r] = buffer_bytes(a, r);
-        if (ap_node_holding(a->m, n) == AP_HELD_IN_BUFFER)
+        ap_holding holding = ap_node_holding(a->m, n);
+        if (holding == AP_HELD_IN_BUFFER || (holding == AP_HELD_NOWHERE && a->filled[r]))
             continue;
         a->buffer[r] = AP_NONE;
-        if (ap_node_holding(a->m, n) == AP_HELD_AS_PARAM)
+        if (holding == AP_HELD_AS_PARAM)
             a->out->param_bytes = ap_sat_add(a->out->param_bytes, a->bytes[r]);
     }
     return AP_OK;
@@ -274,6 +278,7 @@ ap_status ap_plan_evaluate_nodes(ap_ctx *ctx, ap_module *m, const ap_cluster *c,
     *out = (ap_plan_result){.proof = "none"};
     account a = open_account(ctx, m, c, out);
     AP_TRY(ap_rooms_find(ctx, m, &a.rooms));
+    a.filled = ap_filled_find(m, &ctx->scratch);
     for (uint32_t s = 0; s < m->symbols.len; s++)
         if (m->symbols.at[s].kind != AP_SYMBOL_KIND_COUNT)
             add_symbol(&a, m->symbols.at[s].value);
@@ -291,9 +296,4 @@ ap_status ap_plan_evaluate_nodes(ap_ctx *ctx, ap_module *m, const ap_cluster *c,
     out->flops = a.flops;
     out->sharded_flops_fraction = a.flops > 0 ? a.split_flops / a.flops : 1.0;
     return AP_OK;
-}
-
-int64_t ap_plan_run_ps(const ap_module *m, int64_t ps)
-{
-    return ap_sat_mul(ps, m->meshes.len ? ap_mesh_microbatches(&m->meshes.at[0]) : 1);
 }

@@ -136,7 +136,7 @@ ap_status ap_pins_read(ap_ctx *ctx, const char *path, ap_pins *out)
         s = stop < end ? stop + 1 : end;
     }
     ap_file_unmap(&file);
-    *out = (ap_pins){r.pins.len, r.nodes.len, r.pins.at, r.nodes.at};
+    *out = (ap_pins){.n = r.pins.len, .nnodes = r.nodes.len, .pin = r.pins.at, .node = r.nodes.at};
     return status;
 }
 

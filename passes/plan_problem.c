@@ -74,6 +74,24 @@ static bool is_cut(const ap_plan_step *s, uint32_t strategy)
     return false;
 }
 
+static void add_inner_bytes(ap_planning *p, ap_plan_step *s, uint32_t strategy, int64_t bytes)
+{
+    if (bytes && !s->inner_bytes)
+        s->inner_bytes = AP_NEW_ARRAY(p->arena, int64_t, s->n);
+    if (bytes)
+        s->inner_bytes[strategy] = ap_sat_add(s->inner_bytes[strategy], bytes);
+}
+
+/* What a composite holds that is not cut. */
+static void find_held(ap_planning *p, ap_plan_step *s, uint32_t strategy)
+{
+    ap_rule_body body;
+    bool ok = ap_rule_apply_body(p->m, s->node, p->mesh, &s->assign[strategy], p->arena, &body);
+    assert(ok); /* as the rule does */
+    if (ok)
+        add_inner_bytes(p, s, strategy, ap_inner_held_bytes(p->m, s->node, &body));
+}
+
 /* Collectives inside a composite: launches of the pieces, exchanges, memory. */
 static void price_inner(ap_planning *p, ap_plan_step *s, uint32_t strategy)
 {
@@ -86,21 +104,9 @@ static void price_inner(ap_planning *p, ap_plan_step *s, uint32_t strategy)
     assert(ok); /* the rule allows it, and a partial value can always be completed */
     if (!ok)
         return;
-    if (!s->inner_bytes)
-        s->inner_bytes = AP_NEW_ARRAY(p->arena, int64_t, s->n);
-    s->inner_bytes[strategy] = ap_sat_add(s->inner_bytes[strategy], price.bytes);
+    add_inner_bytes(p, s, strategy, price.bytes);
     int64_t launches = ap_sat_mul(body.ninner, p->opt->cluster.launch_ps);
     s->cost[strategy] = ap_sat_add(s->cost[strategy], ap_sat_add(launches, price.communication_ps));
-}
-
-/* Copies that a convolution may ask for, whatever its operands are read from. */
-static void find_room(ap_planning *p, ap_plan_step *s, uint32_t strategy)
-{
-    int64_t bytes = ap_room_bytes(&p->rooms, p->m, s->node, &s->strategy[strategy]);
-    if (bytes && !s->inner_bytes)
-        s->inner_bytes = AP_NEW_ARRAY(p->arena, int64_t, s->n);
-    if (bytes)
-        s->inner_bytes[strategy] = bytes;
 }
 
 /* Variables in text order: symbols, arguments, then each node followed by its results. */
@@ -114,9 +120,13 @@ static void add_variables(ap_planning *p)
         const ap_node_info *node = ap_node_at(p->m, s->node);
         if (s->n > 0 && (node->nin > 0 || node->nout != 1)) {
             s->cost = AP_NEW_ARRAY(p->arena, int64_t, s->n);
+            bool holds = ap_inner_may_hold(p->m, s->node);
             for (uint32_t i = 0; i < s->n; i++) {
                 s->cost[i] = ap_cost_node(&p->opt->cluster, p->m, s->node, &s->strategy[i]);
-                find_room(p, s, i);
+                /* copies that a convolution may ask for, whatever its operands are read from */
+                add_inner_bytes(p, s, i, ap_room_bytes(&p->rooms, p->m, s->node, &s->strategy[i]));
+                if (holds)
+                    find_held(p, s, i);
                 price_inner(p, s, i);
             }
             s->var = add_var(p, s->n, s->cost);
@@ -295,6 +305,7 @@ ap_status ap_planning_build(ap_ctx *ctx, ap_arena *arena, ap_module *m, ap_mesh 
     out->block = m->funcs.at[out->func].body;
     out->resharder = ap_resharder_create(arena, m, &opt->cluster);
     AP_TRY(ap_rooms_find(ctx, m, &out->rooms));
+    out->filled = ap_filled_find(m, arena);
     AP_TRY(ap_planning_list(out));
     ap_planning_price(out);
     ap_planning_demand(out);

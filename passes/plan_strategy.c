@@ -303,7 +303,7 @@ static ap_status add_strategy_holder(ap_planning *p, uint32_t step, bool *matche
     ap_plan_holder *h = add_holder(p, ap_node_at(p->m, s->node)->out[0], step);
     h->view = s->view;
     h->resident = ap_node_holding(p->m, s->node) == AP_HELD_AS_PARAM;
-    h->foreign = ap_node_holding(p->m, s->node) == AP_HELD_NOWHERE;
+    h->foreign = ap_node_holding(p->m, s->node) == AP_HELD_NOWHERE && !p->filled[h->value];
     labels all = {0};
     for (uint32_t i = 0; i < s->n; i++)
         ap_vec_push(p->arena, &all.at, s->strategy[i].result[0]);

@@ -27,4 +27,9 @@ int64_t ap_room_bytes(const ap_rooms *r, const ap_module *m, ap_node n, const ap
 int64_t ap_room_slice_bytes(const ap_rooms *r, const ap_module *m, ap_node n, uint32_t slot, ap_sharding from,
                             ap_sharding to);
 
+/* ---- filled.c: numbers that are the same everywhere ---- */
+/* [value] in `arena`: is it read where it lies, as a whole or in parts? Then one number everywhere is in a buffer too.
+ */
+bool *ap_filled_find(const ap_module *m, ap_arena *arena);
+
 #endif

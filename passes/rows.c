@@ -17,6 +17,7 @@
 
 #define MAX_OPERANDS 16
 #define MAX_MEMBERS 64
+#define MAX_HEIGHT 6 /* reductions one behind the other: what one loop nest can do (local_rows.c) */
 
 /* A node that reads a value, and the next one that does. */
 typedef struct row_user {
@@ -34,6 +35,7 @@ typedef struct rows {
     uint32_t *uses_here; /* [value]: by members of the growing cluster */
     bool *excluded;      /* [node] */
     bool *member;        /* [node] of the growing cluster */
+    uint8_t *height;     /* [node] of it: reductions on the longest way to its end, this one included */
     ap_shape space;      /* D */
     uint32_t reduced;    /* R: bit per dimension */
     uint32_t nmembers;
@@ -125,9 +127,20 @@ static bool fits(rows *r, const ap_node_info *n)
     return !r->reduced && settle_rows(r, s);
 }
 
+/* All that read the result are members. */
+static uint8_t height_of(const rows *r, const ap_node_info *n)
+{
+    uint8_t most = 0;
+    for (uint32_t u = r->users[n->out[0]]; u != AP_NONE; u = r->user.at[u].next)
+        if (r->member[r->user.at[u].node] && r->height[r->user.at[u].node] > most)
+            most = r->height[r->user.at[u].node];
+    return most + (n->op == AP_OP_REDUCE);
+}
+
 static void add_member(rows *r, ap_node id)
 {
     const ap_node_info *n = ap_node_at(r->m, id);
+    r->height[id] = height_of(r, n);
     r->member[id] = true;
     r->list[r->nmembers++] = id;
     for (uint32_t i = 0; i < n->nin; i++)
@@ -160,7 +173,8 @@ static bool grow(rows *r, uint32_t last)
         ap_node id = block->nodes.at[i];
         const ap_node_info *n = ap_node_at(r->m, id);
         ap_value v = n->out[0];
-        if (r->excluded[id] || n->nout != 1 || r->uses_here[v] != r->uses[v] || !fits(r, n))
+        if (r->excluded[id] || n->nout != 1 || r->uses_here[v] != r->uses[v] || height_of(r, n) > MAX_HEIGHT ||
+            !fits(r, n))
             continue;
         add_member(r, id);
         grew = true;
@@ -440,6 +454,7 @@ static void make_tables(rows *r)
     size_t nodes = m->nodes.len + more, values = m->values.len + more;
     r->excluded = AP_NEW_ARRAY(scratch, bool, nodes);
     r->member = AP_NEW_ARRAY(scratch, bool, nodes);
+    r->height = AP_NEW_ARRAY(scratch, uint8_t, nodes);
     r->position = AP_NEW_ARRAY(scratch, uint32_t, nodes);
     r->uses = AP_NEW_ARRAY(scratch, uint32_t, values);
     r->uses_here = AP_NEW_ARRAY(scratch, uint32_t, values);

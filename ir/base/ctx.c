@@ -101,7 +101,8 @@ static const char *escape_controls(ap_arena *arena, const char *s)
     return ap_text_str(&t);
 }
 
-static ap_status add_diag(ap_ctx *ctx, ap_status status, ap_loc loc, const char *more, const char *fmt, va_list args)
+static const char *format(ap_ctx *ctx, const char *fmt, va_list args) __attribute__((format(printf, 2, 0)));
+static const char *format(ap_ctx *ctx, const char *fmt, va_list args)
 {
     va_list again;
     va_copy(again, args);
@@ -110,6 +111,14 @@ static ap_status add_diag(ap_ctx *ctx, ap_status status, ap_loc loc, const char 
     if (n > 0)
         vsnprintf(text, (size_t)n + 1, fmt, again);
     va_end(again);
+    return text;
+}
+
+static ap_status add_diag(ap_ctx *ctx, ap_status status, ap_loc loc, const char *more, const char *fmt, va_list args)
+    __attribute__((format(printf, 5, 0)));
+static ap_status add_diag(ap_ctx *ctx, ap_status status, ap_loc loc, const char *more, const char *fmt, va_list args)
+{
+    const char *text = format(ctx, fmt, args);
     ap_diag d = {.status = status, .loc = loc, .text = escape_controls(&ctx->arena, text), .more = more};
     ap_vec_push(&ctx->arena, &ctx->diags, d);
     return status;
@@ -122,6 +131,11 @@ ap_status ap_error(ap_ctx *ctx, ap_loc loc, const char *fmt, ...)
     ap_status s = add_diag(ctx, AP_ERR_MODEL, loc, NULL, fmt, args);
     va_end(args);
     return s;
+}
+
+ap_status ap_error_of(ap_ctx *ctx, ap_loc loc, const char *what, const char *fmt, va_list args)
+{
+    return ap_error(ctx, loc, "%s: %s", what, format(ctx, fmt, args));
 }
 
 ap_status ap_fail(ap_ctx *ctx, ap_status status, ap_loc loc, const char *fmt, ...)

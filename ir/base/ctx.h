@@ -39,6 +39,13 @@ typedef struct ap_loc_info {
     ap_name op;   /* ONNX operator type, or 0 */
 } ap_loc_info;
 
+/* What a model's file calls a value, and the node that it comes from. */
+typedef struct ap_origin {
+    ap_name value;
+    ap_loc loc;
+    bool constant; /* computed on import, or given */
+} ap_origin;
+
 typedef struct ap_diag {
     ap_status status;
     ap_loc loc;
@@ -92,6 +99,9 @@ ap_loc_info ap_loc_get(const ap_ctx *ctx, ap_loc loc);
 ap_status ap_error(ap_ctx *ctx, ap_loc loc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 ap_status ap_fail(ap_ctx *ctx, ap_status status, ap_loc loc, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* "WHAT: TEXT", for those who complain of one thing in many ways. */
+ap_status ap_error_of(ap_ctx *ctx, ap_loc loc, const char *what, const char *fmt, va_list args)
+    __attribute__((format(printf, 4, 0)));
 /* With the output of a tool, say, below the message. */
 ap_status ap_fail_more(ap_ctx *ctx, ap_status status, const char *more, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

@@ -35,6 +35,17 @@ static inline int64_t ap_max_i64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* The greatest common divisor of a, b >= 0; of 0 and b it is b. */
+static inline int64_t ap_gcd_i64(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 /* a, b >= 0; saturating, for costs and byte counts that only compare. */
 static inline int64_t ap_sat_add(int64_t a, int64_t b)
 {

@@ -23,16 +23,6 @@ typedef struct packing {
 
 /* ---- units ---- */
 
-static int64_t greatest_divisor(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t c = a % b;
-        a = b;
-        b = c;
-    }
-    return a;
-}
-
 /* Items of what has a size; false when all together are too large. The unit divides the alignment's multiples. */
 static bool make_items(packing *k, const ap_pack_problem *p)
 {
@@ -47,7 +37,7 @@ static bool make_items(packing *k, const ap_pack_problem *p)
             return false;
         size -= size % p->align;
         total = ap_sat_add(total, size);
-        k->unit = greatest_divisor(size, k->unit);
+        k->unit = ap_gcd_i64(size, k->unit);
         k->buffer[k->n] = i;
         k->item[k->n++] = (ap_pack_item){.size = size};
     }

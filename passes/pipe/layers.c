@@ -331,6 +331,14 @@ static uint32_t pin_of(const cutter *c, uint32_t k)
     return c->opt->stage ? c->opt->stage[k] : AP_NONE;
 }
 
+static ap_loc first_pinned(const cutter *c)
+{
+    for (uint32_t k = 0; k < c->n; k++)
+        if (pin_of(c, k) != AP_NONE)
+            return ap_node_at(c->m, c->node[k])->loc;
+    return 0;
+}
+
 /* Pinned stages do not decrease along the order. */
 static ap_status check_pins(const cutter *c)
 {
@@ -341,7 +349,9 @@ static ap_status check_pins(const cutter *c)
             continue;
         if (last != AP_NONE && pin < pin_of(c, last))
             return ap_fail(c->m->ctx, AP_ERR_USAGE, ap_node_at(c->m, c->node[k])->loc,
-                           "pinned to stage %u, but a node before it to stage %u", pin, pin_of(c, last));
+                           "pinned to stage %u, but \"%s\" before it to stage %u", pin,
+                           ap_name_str(c->m->ctx, ap_loc_get(c->m->ctx, ap_node_at(c->m, c->node[last])->loc).node),
+                           pin_of(c, last));
         last = k;
     }
     return AP_OK;
@@ -431,7 +441,8 @@ static ap_status choose(const cutter *c, uint32_t nlayers, table *t)
         t->bound = ap_max_i64(t->bound, c->units[t->cut[k]] - c->units[t->cut[k - 1]]);
     while (!run_table(c, t)) {
         if (t->bound >= UNITS)
-            return ap_fail(c->m->ctx, AP_ERR_USAGE, 0, "the nodes cannot be cut into %u layers as the pins say",
+            return ap_fail(c->m->ctx, AP_ERR_USAGE, first_pinned(c),
+                           "with the pins of this node and those behind it the nodes cannot be cut into %u layers",
                            t->nlayers);
         t->bound = ap_min_i64(t->bound + t->bound / 4 + 1, UNITS);
     }

@@ -7,13 +7,27 @@
 #include "passes/pipe/transfer.h"
 #include "passes/plan.h"
 
+/* What lowering should keep to. */
+static ap_status note_memory(ap_ctx *ctx, ap_stage *s, const ap_cluster *c)
+{
+    ap_plan_result r;
+    s->priced = s->m->state == AP_STATE_PLANNED;
+    if (!s->priced)
+        return AP_OK;
+    AP_TRY(ap_plan_evaluate(ctx, s->m, c, &r));
+    s->planned_bytes = r.peak_bytes - r.param_bytes - r.slot_bytes;
+    return AP_OK;
+}
+
 ap_status ap_pipe_explicit(ap_ctx *ctx, ap_pipeline *p, const ap_cluster *cluster)
 {
     for (uint32_t s = 0; s < p->stages.len; s++) {
         ap_module *m = p->stages.at[s].m;
         ap_cluster part = *cluster;
-        if (m->meshes.len)
+        if (m->meshes.len) {
             ap_cluster_part(cluster, m->meshes.at[0].first_rank, ap_mesh_ranks(&m->meshes.at[0]), &part);
+            AP_TRY(note_memory(ctx, &p->stages.at[s], &part));
+        }
         AP_TRY(ap_explicit_run(ctx, m, &part));
     }
     return AP_OK;
@@ -127,7 +141,9 @@ static ap_status lower_stages(ap_ctx *ctx, const ap_pipeline *p, const char *nam
     for (uint32_t s = 0; s < p->stages.len; s++) {
         ap_local *l;
         const char *stage = p->stages.len == 1 ? name : ap_name_str(ctx, p->stages.at[s].name);
-        const ap_lower_options opt = options ? options[s] : ap_lower_cpu();
+        ap_lower_options opt = options ? options[s] : ap_lower_cpu();
+        opt.limited = p->stages.at[s].priced;
+        opt.limit = p->stages.at[s].planned_bytes;
         AP_TRY(ap_lower_local_for(ctx, p->stages.at[s].m, stage, &opt, &l));
         ap_vec_push(&ctx->arena, &g->stages, l);
     }

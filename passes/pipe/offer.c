@@ -1,6 +1,7 @@
 /* Sub-meshes, views, prices of memory; and the problem that the DP over stages gets. */
 #include "passes/pipe/offer.h"
 
+#include "ir/base/text.h"
 #include "passes/batch.h"
 
 #include <string.h>
@@ -260,6 +261,34 @@ static void set_problem(ap_offer *o, const choices *c)
     o->problem.stage_of = o->in->stage_of;
 }
 
+/* ---- when there is nothing ---- */
+
+static ap_status no_view(ap_ctx *ctx, const ap_offer_input *in)
+{
+    const ap_cluster *c = &in->opt->cluster;
+    const ap_mesh_info *mesh = in->search->mesh;
+    ap_text shape;
+    ap_text_init(&shape, &ctx->scratch);
+    for (int a = 0; mesh && a < mesh->naxes; a++)
+        ap_text_addf(&shape, "%s%d", a ? "x" : "", mesh->axis_size[a]);
+    return ap_fail(ctx, AP_ERR_USAGE, 0,
+                   "--mesh %s: no part of cluster %s (%d hosts of %d devices) is such a mesh: a stage has a part of a "
+                   "host, or whole hosts of one kind, and one or two axes",
+                   ap_text_str(&shape), c->name, c->hosts, c->devices_per_host);
+}
+
+/* Where the first layer begins that is too wide for some view. */
+static ap_loc widest(const ap_offer *o)
+{
+    for (uint32_t f = 0; f < o->in->forms->n; f++)
+        for (uint32_t k = 0; k < o->nviews; k++)
+            if (o->view[k].task[f].wide)
+                return o->in->forms->at[f].loc;
+    return 0;
+}
+
+/* ---- all of it ---- */
+
 ap_status ap_offer_make(ap_ctx *ctx, ap_arena *arena, const ap_offer_input *in, int32_t microbatches, bool fine,
                         ap_offer *out)
 {
@@ -267,15 +296,16 @@ ap_status ap_offer_make(ap_ctx *ctx, ap_arena *arena, const ap_offer_input *in, 
     list_groups(out);
     list_views(out, fine);
     if (out->nviews == 0)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "no part of the cluster can be seen as the mesh that is asked for");
+        return no_view(ctx, in);
     AP_TRY(fill_tables(ctx, out, fine));
     ap_offer_transfers(out);
     choices c = {0};
     list_choices(out, &c);
     if (c.at.len == 0)
-        return ap_fail(ctx, AP_ERR_NO_PLAN, 0,
-                       "no plan: too many strategies of a layer depend on each other on every part of the cluster; "
-                       "one stage (--stages 1 --mesh N) is planned without tables");
+        return ap_fail(ctx, AP_ERR_NO_PLAN, widest(out),
+                       "no plan: too many strategies of the layer that begins here depend on each other on every "
+                       "part of cluster %s; one stage (--stages 1 --mesh N) is planned without tables",
+                       in->opt->cluster.name);
     set_problem(out, &c);
     return AP_OK;
 }

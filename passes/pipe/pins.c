@@ -210,18 +210,30 @@ static ap_status tell_two(const finder *f, ap_loc loc, uint32_t a, uint32_t b, c
                    x->line, x->stage);
 }
 
-/* Whatever became of an imported node, its location is still there. */
-static ap_status tell_unmatched(ap_ctx *ctx, const ap_node_pin *pin, const char *file)
+static bool is_from(const finder *f, const ap_node_pin *pin, const ap_origin *o)
 {
-    for (uint32_t i = 0; i < ctx->locs.len; i++) {
-        const ap_loc_info *was = &ctx->locs.at[i];
-        if (was->op && name_matches(ctx, pin->pattern, was->node))
-            return ap_fail(ctx, AP_ERR_USAGE, 0,
-                           "%s:%d: no node that is left matches \"%s\": \"%s\" (%s) was computed when compiling, or "
-                           "went into other nodes",
-                           file, pin->line, pin->pattern, ap_name_str(ctx, was->node), ap_name_str(ctx, was->op));
+    const ap_ctx *ctx = f->m->ctx;
+    return name_matches(ctx, pin->pattern, o->value) || name_matches(ctx, pin->pattern, ap_loc_get(ctx, o->loc).node);
+}
+
+/* Nothing that is left matches. What was computed on import is in no stage, so pins of it say nothing; what went into
+ * other nodes is in theirs, and these are to be pinned. */
+static ap_status tell_unmatched(const finder *f, const ap_node_pin *pin, const char *file)
+{
+    ap_ctx *ctx = f->m->ctx;
+    bool constant = false;
+    for (uint32_t i = 0; i < f->pins->norigins; i++) {
+        const ap_origin *o = &f->pins->origin[i];
+        if (!is_from(f, pin, o))
+            continue;
+        constant = constant || o->constant;
+        if (!o->constant)
+            return ap_fail(ctx, AP_ERR_USAGE, o->loc,
+                           "%s:%d: no node that is left matches \"%s\": \"%s\", which it makes, went into other nodes",
+                           file, pin->line, pin->pattern, ap_name_str(ctx, o->value));
     }
-    return ap_fail(ctx, AP_ERR_USAGE, 0, "%s:%d: no node matches \"%s\"", file, pin->line, pin->pattern);
+    return constant ? AP_OK
+                    : ap_fail(ctx, AP_ERR_USAGE, 0, "%s:%d: no node matches \"%s\"", file, pin->line, pin->pattern);
 }
 
 static ap_status check_used(const finder *f, const char *file)
@@ -231,7 +243,7 @@ static ap_status check_used(const finder *f, const char *file)
             continue;
         if (f->beaten[i].loc)
             return tell_two(f, f->beaten[i].loc, f->beaten[i].pin, i, file);
-        return tell_unmatched(f->m->ctx, &f->pins->node[i], file);
+        AP_TRY(tell_unmatched(f, &f->pins->node[i], file));
     }
     return AP_OK;
 }

@@ -63,7 +63,7 @@ static ap_status find_batch(searcher *s)
     if (!dim && !must)
         return AP_OK;
     if (!dim)
-        return ap_fail(s->ctx, AP_ERR_USAGE, 0, "no input has a batch to be cut into microbatches");
+        return ap_batch_missing(s->ctx, s->m, s->search->microbatches);
     ap_status status = ap_batch_arguments(s->ctx, s->m, dim, must ? s->search->microbatches : 1, &argument);
     if (status == AP_OK)
         status = ap_batch_find(s->ctx, s->m, argument, &s->arena, &s->batch);
@@ -89,7 +89,7 @@ static ap_status find_layers(searcher *s)
     s->report.layers = s->l.n;
     s->report.forms = s->forms.n;
     if (s->search->nstages > s->l.n)
-        return ap_fail(s->ctx, AP_ERR_USAGE, 0, "the model cannot be cut into %u stages: it has %u layer%s",
+        return ap_fail(s->ctx, AP_ERR_USAGE, 0, "the model cannot be cut into %u stages (--stages): it has %u layer%s",
                        s->search->nstages, s->l.n, s->l.n == 1 ? "" : "s");
     return AP_OK;
 }
@@ -332,18 +332,36 @@ static ap_status build_best(searcher *s, winner *w)
 
 /* ---- when nothing fits ---- */
 
+/* What was asked for that no row of sub-meshes has. */
+static ap_status no_division(const searcher *s)
+{
+    const ap_cluster *c = &s->opt->cluster;
+    ap_text asked;
+    ap_text_init(&asked, &s->ctx->scratch);
+    if (s->search->nstages)
+        ap_text_addf(&asked, "%u stages (--stages)", s->search->nstages);
+    else
+        ap_text_add(&asked, "stages");
+    if (s->search->mesh)
+        ap_text_addf(&asked, " of %d devices each (--mesh)", ap_mesh_ranks(s->search->mesh));
+    if (s->search->stage)
+        ap_text_addf(&asked, " as %s says", s->opt->pin_file);
+    return ap_fail(s->ctx, AP_ERR_NO_PLAN, 0,
+                   "no plan: the %d devices of cluster %s cannot be divided among %s: a stage has a part of a host, or "
+                   "whole hosts of one kind",
+                   ap_cluster_devices(c), c->name, ap_text_str(&asked));
+}
+
 static ap_status no_plan(const searcher *s)
 {
     const ap_cluster *c = &s->opt->cluster;
     long long have = (long long)(s->opt->memory > 0 ? s->opt->memory : c->memory_bytes);
     if (s->missing == AP_STAGES_NONE)
-        return ap_fail(s->ctx, AP_ERR_NO_PLAN, 0,
-                       "no plan: %d devices cannot be divided among %s stages as the options and pins say",
-                       ap_cluster_devices(c), s->search->nstages ? "so many" : "any number of");
+        return no_division(s);
     return ap_fail(s->ctx, AP_ERR_NO_PLAN, 0,
-                   "no plan fits in %lld bytes per device: %lld more on each would do; more memory per device "
-                   "(--memory), more devices, a smaller batch or more microbatches would help",
-                   have, (long long)s->missing);
+                   "no plan fits in %lld bytes per device of cluster %s: %lld more on each would do; more memory per "
+                   "device (--memory), more devices, a smaller batch or more microbatches would help",
+                   have, c->name, (long long)s->missing);
 }
 
 /* ---- all of it ---- */

@@ -348,7 +348,7 @@ static ap_status fill(solver *s)
     find_ends(s);
     find_residents(s);
     if (!find_scale(s))
-        return ap_fail(s->ctx, AP_ERR_MODEL, 0, "a layer takes more time than can be counted");
+        return ap_fail(s->ctx, AP_ERR_MODEL, 0, "the layer that begins here takes more time than can be counted");
     for (size_t i = 0; i < (size_t)s->t->nprices * s->t->nin * s->t->nout; i++)
         s->t->time[i] = AP_FORBIDDEN;
     if (!reduce(s))

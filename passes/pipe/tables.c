@@ -129,6 +129,8 @@ static ap_layer_form make_form(ap_ctx *ctx, ap_arena *arena, ap_carver *carver, 
     form.batch = AP_NEW_ARRAY(arena, int8_t, f->narguments);
     for (uint32_t i = 0; i < f->narguments; i++)
         form.batch[i] = batch ? batch[c.argument[i]] : AP_NO_BATCH;
+    for (uint32_t n = 0; n < c.m->nodes.len && !form.loc; n++)
+        form.loc = c.m->nodes.at[n].block == AP_NONE ? 0 : c.m->nodes.at[n].loc;
     strip(ctx, c.m);
     ap_text t;
     ap_text_init(&t, arena);
@@ -199,6 +201,6 @@ ap_status ap_layer_tasks_run(ap_ctx *ctx, ap_layer_task *task, uint32_t n, uint3
         pthread_join(other[i], NULL);
     for (uint32_t i = 0; i < n; i++)
         if (task[i].status != AP_OK)
-            return ap_fail(ctx, task[i].status, 0, "%s", task[i].message);
+            return ap_fail(ctx, task[i].status, task[i].form->loc, "%s", task[i].message);
     return AP_OK;
 }

@@ -53,6 +53,7 @@ typedef struct ap_layer_form {
     uint32_t narguments; /* of its function */
     int8_t *batch;       /* per argument: the factor that is the batch, or AP_NO_BATCH */
     uint32_t layer;      /* the first that looks so */
+    ap_loc loc;          /* of its first node that has one */
 } ap_layer_form;
 
 typedef struct ap_layer_forms {

@@ -64,16 +64,6 @@ typedef struct builder {
     int32_t *row;              /* scratch: a state of next */
 } builder;
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t r = a % b;
-        a = b;
-        b = r;
-    }
-    return a;
-}
-
 int64_t ap_sweep_unit(const ap_kernel *k)
 {
     const ap_problem *p = &k->p;
@@ -82,7 +72,7 @@ int64_t ap_sweep_unit(const ap_kernel *k)
     for (uint32_t d = 0; d < p->ndemands; d++) {
         int64_t most = 0;
         for (uint32_t i = 0; i < p->nstrategies[p->demand[d].node]; i++) {
-            unit = gcd(unit, p->demand[d].usage[i]);
+            unit = ap_gcd_i64(unit, p->demand[d].usage[i]);
             most = ap_max_i64(most, p->demand[d].usage[i]);
         }
         total += most;
@@ -92,7 +82,7 @@ int64_t ap_sweep_unit(const ap_kernel *k)
         size_t n = (size_t)p->nstrategies[e->u] * p->nstrategies[e->v];
         int64_t most = 0;
         for (size_t i = 0; i < n; i++) {
-            unit = gcd(unit, p->pair_demand[d].usage[i]);
+            unit = ap_gcd_i64(unit, p->pair_demand[d].usage[i]);
             most = ap_max_i64(most, p->pair_demand[d].usage[i]);
         }
         total += most;

@@ -9,7 +9,10 @@ ap_status ap_stages_check(ap_ctx *ctx, const ap_stages_problem *p)
 {
     if (p->nlayers == 0 || p->nchoices == 0 || p->ngroups == 0 || p->microbatches < 1 || p->in_depth < 0 ||
         p->out_depth < 0)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "stages: no layers, choices, devices or microbatches");
+        return ap_fail(ctx, AP_ERR_USAGE, 0,
+                       "stages: %" PRIu32 " layers, %" PRIu32 " choices, %" PRIu32 " groups of devices, %" PRId32
+                       " microbatches",
+                       p->nlayers, p->nchoices, p->ngroups, p->microbatches);
     for (uint32_t g = 0; g < p->ngroups; g++)
         if (p->group[g].hosts < 1 || p->group[g].devices < 1 || p->group[g].hosts > INT16_MAX ||
             p->group[g].devices > INT16_MAX)
@@ -29,16 +32,6 @@ ap_status ap_stages_check(ap_ctx *ctx, const ap_stages_problem *p)
     return AP_OK;
 }
 
-static uint32_t gcd(uint32_t a, uint32_t b)
-{
-    while (b) {
-        uint32_t t = a % b;
-        a = b;
-        b = t;
-    }
-    return a;
-}
-
 static ap_status make_axes(ap_ctx *ctx, ap_arena *arena, const ap_stages_problem *p, ap_stages_dp *d)
 {
     d->axis = AP_NEW_ARRAY(arena, ap_stages_axis, p->ngroups);
@@ -47,7 +40,7 @@ static ap_status make_axes(ap_ctx *ctx, ap_arena *arena, const ap_stages_problem
         uint32_t host = (uint32_t)p->group[g].devices, unit = host;
         for (uint32_t c = 0; c < p->nchoices; c++)
             if (p->choice[c].group == g)
-                unit = gcd(unit, (uint32_t)p->choice[c].devices);
+                unit = (uint32_t)ap_gcd_i64(unit, p->choice[c].devices);
         ap_stages_axis *a = &d->axis[g];
         *a = (ap_stages_axis){unit, host / unit, host / unit * (uint32_t)p->group[g].hosts, (uint32_t)states};
         states *= a->all + 1;
@@ -183,7 +176,8 @@ static ap_status make_classes(ap_ctx *ctx, ap_arena *arena, const ap_stages_prob
         const ap_stages_transfers *t = &d->transfers[k];
         for (size_t i = 0; i < (size_t)t->rows * t->rows; i++) {
             if (t->open[i] < 0 || t->closed[i] < 0)
-                return ap_fail(ctx, AP_ERR_USAGE, 0, "stages: a transfer takes less than no time");
+                return ap_fail(ctx, AP_ERR_USAGE, 0,
+                               "stages: a transfer at boundary %" PRIu32 " takes less than no time", b);
             if (t->closed[i] != AP_STAGES_NONE)
                 most = ap_max_i64(most, t->closed[i]);
             if (t->open[i] != AP_STAGES_NONE)
@@ -193,7 +187,9 @@ static ap_status make_classes(ap_ctx *ctx, ap_arena *arena, const ap_stages_prob
     }
     d->classes = n;
     if (all > AP_STAGES_LONGEST)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "stages: transfers take more than 80 hours");
+        return ap_fail(ctx, AP_ERR_USAGE, 0,
+                       "stages: the transfers at all %" PRIu32 " boundaries of layers take more than 80 hours",
+                       p->nlayers - 1);
     return AP_OK;
 }
 

@@ -63,7 +63,7 @@ static ap_status check_sizes(ap_ctx *ctx, const ap_stages_problem *p)
         all += most;
     }
     if (all > AP_STAGES_LONGEST)
-        return ap_fail(ctx, AP_ERR_USAGE, 0, "stages: a microbatch takes more than 80 hours");
+        return ap_fail(ctx, AP_ERR_USAGE, 0, "stages: a microbatch takes more than 80 hours in all layers together");
     return AP_OK;
 }
 
