@@ -166,7 +166,7 @@ static int connect_devices(aprt_instance *in)
     return status;
 }
 
-/* Closing cannot tell that a trace cannot be written. */
+/* A file that cannot be opened is told before anything is computed. */
 static int check_trace(aprt_instance *in)
 {
     const char *path = getenv("AUTOPAR_TRACE");
@@ -267,6 +267,7 @@ int aprt_run(aprt_instance *in, const void *const inputs[], void *const outputs[
     if (status == APRT_OK)
         status = check_pointers(in, p->noutputs, p->output, (const void *const *)outputs, "output");
     if (status == APRT_OK) {
+        in->traced = false;
         in->inputs = inputs;
         in->outputs = outputs;
         status = run_devices(in);
@@ -275,14 +276,21 @@ int aprt_run(aprt_instance *in, const void *const inputs[], void *const outputs[
     return status;
 }
 
+/* Without a run there is nothing to write. Closing has no other way to tell what goes wrong. */
+static void close_trace(aprt_instance *in)
+{
+    aprt_failure why;
+    const char *path = getenv("AUTOPAR_TRACE");
+    if (path && aprt_trace_write(in, path, &why) == APRT_ERR_ENV && in->first_rank == 0)
+        fprintf(stderr, "%s: AUTOPAR_TRACE: %s\n", in->program->name, why.text);
+}
+
 void aprt_close(aprt_instance *in)
 {
     if (!in)
         return;
-    const char *trace = getenv("AUTOPAR_TRACE");
-    aprt_failure why;
-    if (trace && in->usable)
-        aprt_trace_write(in, trace, &why); /* without a run there is nothing to write */
+    if (in->usable && !in->traced)
+        close_trace(in);
     if (in->worker) {
         atomic_store(&in->stop, 1);
         aprt_gate_open(&in->start);

@@ -19,6 +19,9 @@ void aprt_profile_pause(aprt_device *d);
 void aprt_profile_instruction(aprt_device *d, uint32_t at, int64_t mb, double from, double to);
 void aprt_profile_step(aprt_device *d, aprt_list_step step, uint32_t channel, int64_t mb, double from);
 double aprt_profile_now(void);
+/* Writes the trace that AUTOPAR_TRACE asks for, if any, ahead of closing, which could not return what goes wrong. By
+ * all processes. */
+int aprt_trace_finish(aprt_instance *in, aprt_failure *why);
 /* On rank 0: seconds of all stages, one behind the other (malloc); elsewhere NULL. By all processes. */
 int aprt_profile_gather(aprt_instance *in, double **out, aprt_failure *why);
 
@@ -43,6 +46,7 @@ struct aprt_instance {
     pthread_mutex_t lock;
     aprt_failure why;
     bool usable;
+    bool traced; /* what AUTOPAR_TRACE asks for has been tried since the last run */
     int spins;
     double watchdog; /* seconds */
     aprt_layout layout;

@@ -350,6 +350,8 @@ static int run_all(request *r, aprt_failure *why)
         status = print_profile(r, in, why);
     if (status == APRT_OK && r->trace)
         status = aprt_trace_write(in, r->trace, why);
+    if (status == APRT_OK)
+        status = aprt_trace_finish(in, why);
     aprt_close(in);
     if (status != APRT_OK || r->quiet)
         return status;

@@ -403,3 +403,12 @@ int aprt_trace_write(const aprt_instance *in, const char *path, aprt_failure *wh
     free(later);
     return status;
 }
+
+int aprt_trace_finish(aprt_instance *in, aprt_failure *why)
+{
+    const char *path = getenv("AUTOPAR_TRACE");
+    if (!path)
+        return APRT_OK;
+    in->traced = true;
+    return aprt_trace_write(in, path, why);
+}

@@ -60,14 +60,28 @@ static bool write_all(int fd, const char *bytes, size_t size)
     return true;
 }
 
+/* A device or a pipe is written as it is: no file takes its place. */
+static bool is_special(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && !S_ISREG(s.st_mode);
+}
+
+static int cannot_write(const char *path, int error, aprt_failure *why)
+{
+    return aprt_fail(why, APRT_ERR_ENV, "%s: cannot be written: %s", path, strerror(error));
+}
+
 int aprt_file_write(const char *path, const void *head, size_t head_size, const void *data, size_t size,
                     aprt_failure *why)
 {
     char aside[4096];
-    int n = snprintf(aside, sizeof aside, "%s.%ld.tmp", path, (long)getpid());
+    bool special = is_special(path);
+    int n = special ? snprintf(aside, sizeof aside, "%s", path)
+                    : snprintf(aside, sizeof aside, "%s.%ld.tmp", path, (long)getpid());
     if (n < 0 || (size_t)n >= sizeof aside)
         return aprt_fail(why, APRT_ERR_ENV, "the path %.200s... is too long", path);
-    int fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open(aside, O_WRONLY | O_CLOEXEC | (special ? 0 : O_CREAT | O_TRUNC), 0666);
     if (fd < 0)
         return aprt_fail(why, APRT_ERR_ENV, "%s: %s", aside, strerror(errno));
     bool good = write_all(fd, head, head_size) && write_all(fd, data, size);
@@ -76,14 +90,13 @@ int aprt_file_write(const char *path, const void *head, size_t head_size, const 
         good = false;
         error = errno;
     }
-    if (good && rename(aside, path) != 0) {
-        good = false;
-        error = errno;
-    }
-    if (good)
+    if (special)
+        return good ? APRT_OK : cannot_write(path, error, why);
+    if (good && rename(aside, path) == 0)
         return APRT_OK;
+    error = good ? errno : error;
     unlink(aside);
-    return aprt_fail(why, APRT_ERR_ENV, "%s: cannot be written: %s", path, strerror(error));
+    return cannot_write(path, error, why);
 }
 
 int aprt_tensor_make(int32_t dtype, int32_t rank, const int64_t *dim, aprt_tensor *out, aprt_failure *why)

@@ -2,6 +2,8 @@
 
 import json
 import os
+import stat
+import subprocess
 
 import numpy as np
 import onnx
@@ -59,3 +61,17 @@ def test_trace_cannot_be_written(autopar, model, tmp_path):
     run = "run", tmp_path / "out", "--input", f"x={tmp_path}/x.npy", "--output-dir", tmp_path
     p = autopar(*run, "--trace", tmp_path / "no" / "trace.json", code=4)
     assert "trace.json" in p.stderr
+
+
+@pytest.mark.parametrize("how", ["--trace", "AUTOPAR_TRACE"])
+def test_full_disk(autopar, model, tmp_path, how):
+    """What cannot be written to its end is told, whoever asked for it; devices stay what they are."""
+    autopar("compile", model, "-o", tmp_path / "out")
+    run = [autopar.path, "run", tmp_path / "out", "--input", f"x={tmp_path}/x.npy"]
+    for file, limit, why in ("/dev/full", "unlimited", "No space left on device"), (tmp_path / "trace.json", "2", "File too large"):
+        args, env = (["--trace", file], {}) if how == "--trace" else ([], {"AUTOPAR_TRACE": str(file)})
+        p = subprocess.run(["bash", "-c", f'ulimit -f {limit}; exec "$@"', "sh", *map(str, run + args)], capture_output=True, text=True,
+                           env={**os.environ, **env}, cwd=tmp_path)
+        assert p.returncode == 4 and f"{file}: cannot be written: {why}" in p.stderr, p.stderr
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+    assert not list(tmp_path.glob("*.tmp"))
