@@ -81,8 +81,8 @@ static void add_contributors(const ap_planning *p, uint32_t point, ap_text *out)
 }
 
 /* A limit for which a plan is known, close to the least: by bisection between what any plan needs and what the plan
- * without a limit takes, with little work for each. */
-static ap_status find_enough(const ap_planning *p, int64_t low, int64_t *out)
+ * without a limit takes, with little work for each. What is proven not to be enough on the way raises *needed. */
+static ap_status find_enough(const ap_planning *p, int64_t *needed, int64_t *out)
 {
     enum { WORK = 200000, PARTS = 64 }; /* to a 64th of what is needed */
     ap_solve_options options;
@@ -91,12 +91,15 @@ static ap_status find_enough(const ap_planning *p, int64_t low, int64_t *out)
     options.least_peak = false;
     ap_problem q = p->problem;
     ap_solution s;
+    int64_t low = ap_max_i64(*needed, 1);
     q.limit = INT64_MAX;
     AP_TRY(ap_solve(p->ctx, p->arena, &q, &options, &s));
     *out = s.result == AP_SOLVED ? s.peak : 0;
     while (*out > 0 && *out - low > low / PARTS) {
         q.limit = low + (*out - low) / 2;
         AP_TRY(ap_solve(p->ctx, p->arena, &q, &options, &s));
+        if (s.result == AP_SOLVE_INFEASIBLE)
+            *needed = ap_max_i64(*needed, q.limit + 1);
         if (s.result == AP_SOLVED)
             *out = s.peak;
         else
@@ -115,7 +118,7 @@ static ap_status no_plan(const ap_planning *p, const ap_solution *s)
     int64_t peak = ap_max_i64(s->least_peak, unavoidable), limit = p->problem.limit;
     const char *found = s->result == AP_SOLVE_INFEASIBLE ? "no plan fits (proven)" : "no plan found in the time given";
     int64_t enough;
-    AP_TRY(find_enough(p, ap_max_i64(peak, 1), &enough));
+    AP_TRY(find_enough(p, &peak, &enough));
     ap_text known;
     ap_text_init(&known, p->arena);
     if (enough > 0)

@@ -394,10 +394,11 @@ static ap_status take_road(block *b)
         plan_elimination(b, large);
     bool exact = b->elim && b->elim->exact;
     AP_TRY(run_relaxations(b, large, exact, &done));
-    if (!closed(b) && !done && !(large && !exact))
+    bool enough = b->pairs && b->local->found && ap_effort_spent(&s->effort); /* multipliers would begin anew */
+    if (!closed(b) && !done && !(large && !exact) && !enough)
         AP_TRY(run_exact(b, large, exact, &done));
     if (!closed(b) && !done && s->opt->eliminate && !s->small && b->depth < LARGE_DEPTH_MAX &&
-        b->k->p.npair_demands > 0 && !ap_effort_late(&s->effort) &&
+        b->k->p.npair_demands > 0 && !ap_effort_spent(&s->effort) &&
         (!s->opt->mip || ap_mip_size(s->arena, b->k, MIP_VARIABLES) > MIP_VARIABLES))
         AP_TRY(run_split(b, &done));
     if (!closed(b) && !done && s->opt->mip)
