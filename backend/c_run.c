@@ -1,5 +1,6 @@
 /* program.c: what every device of a stage does for one microbatch, one function. Devices differ in their coordinates,
  * and these only stand in offsets, counts and conditions. */
+#include "backend/cuda/cuda.h"
 #include "backend/emit.h"
 
 #include <inttypes.h>
@@ -200,33 +201,49 @@ static void print_call(const ap_emit *e, ap_text *t, const ap_instr *in)
         ap_text_add(t, ");\n");
 }
 
-static void print_instr(const ap_emit *e, ap_text *t, uint32_t i, uint32_t exchange)
+static void print_node(const ap_emit *e, ap_text *t, const ap_instr *in)
 {
-    const ap_instr *in = &e->p->instrs.at[i];
     ap_loc_info loc = ap_loc_get(e->ctx, in->loc);
     ap_text_add(t, "\n");
-    if (loc.node) {
-        ap_text_add(t, "    /* ");
-        ap_emit_comment(t, ap_name_str(e->ctx, loc.node), false);
-        if (loc.op) {
-            ap_text_add(t, " (");
-            ap_emit_comment(t, ap_name_str(e->ctx, loc.op), false);
-            ap_text_add(t, ")");
-        }
-        ap_text_add(t, " */\n");
-    }
-    ap_text_addf(t, "    aprt_%sat(d, %u);\n", ap_emit_target(e) == AP_TARGET_CUDA ? "cuda_" : "", i);
-    if (in->kind == AP_INSTR_CALL) {
-        print_call(e, t, in);
+    if (!loc.node)
         return;
+    ap_text_add(t, "    /* ");
+    ap_emit_comment(t, ap_name_str(e->ctx, loc.node), false);
+    if (loc.op) {
+        ap_text_add(t, " (");
+        ap_emit_comment(t, ap_name_str(e->ctx, loc.op), false);
+        ap_text_add(t, ")");
     }
+    ap_text_add(t, " */\n");
+}
+
+static void print_exchange(const ap_emit *e, ap_text *t, const ap_instr *in, uint32_t number)
+{
     const char *type = ap_dtype_c(in->exchange.dtype);
-    ap_text_addf(t, "    /* %s */\n    status = aprt_exchange_run(d, &%sexchanges[%u], ",
-                 ap_emit_exchange_name(in->exchange.kind), ap_emit_prefix(e), exchange);
+    const bool cuda = ap_emit_target(e) == AP_TARGET_CUDA; /* which does not wait */
+    ap_text_addf(t, "    /* %s */\n    ", ap_emit_exchange_name(in->exchange.kind));
+    if (cuda)
+        ap_text_addf(t, "aprt_cuda_exchange(d, %u, ", number);
+    else
+        ap_text_addf(t, "status = aprt_exchange_run(d, &%sexchanges[%u], ", ap_emit_prefix(e), number);
     print_ref(e, t, &in->ref[0], type);
     ap_text_add(t, ", ");
     print_ref(e, t, &in->ref[1], type);
-    ap_text_add(t, ");\n    if (status != APRT_OK)\n        return status;\n");
+    ap_text_add(t, cuda ? ");\n" : ");\n    if (status != APRT_OK)\n        return status;\n");
+}
+
+/* The number of the exchange that it is, or would be; how many must be over before it, 0 for none. */
+static void print_instr(const ap_emit *e, ap_text *t, uint32_t i, uint32_t exchange, uint32_t arrived)
+{
+    const ap_instr *in = &e->p->instrs.at[i];
+    print_node(e, t, in);
+    ap_text_addf(t, "    aprt_%sat(d, %u);\n", ap_emit_target(e) == AP_TARGET_CUDA ? "cuda_" : "", i);
+    if (arrived)
+        ap_text_addf(t, "    aprt_cuda_arrived(d, %u);\n", arrived);
+    if (in->kind == AP_INSTR_CALL)
+        print_call(e, t, in);
+    else
+        print_exchange(e, t, in, exchange);
 }
 
 static bool axis_is_used(const ap_emit *e, int a)
@@ -283,14 +300,16 @@ void ap_emit_run(const ap_emit *e, ap_text *t)
     print_about_run(e, t);
     ap_text_addf(t, "static int %srun(aprt_device *d)\n{\n", ap_emit_prefix(e));
     print_axes_used(e, t, axis_is_used);
-    bool fails = ap_emit_target(e) == AP_TARGET_CPU && ap_emit_conv_slots(e) > 0;
+    const bool cuda = ap_emit_target(e) == AP_TARGET_CUDA; /* which keeps failures */
+    const uint32_t *arrivals = cuda ? ap_cuda_arrivals(e) : NULL;
+    bool fails = !cuda && ap_emit_conv_slots(e) > 0;
     for (uint32_t i = 0; i < p->instrs.len; i++)
-        fails = fails || p->instrs.at[i].kind == AP_INSTR_EXCHANGE;
+        fails = fails || (!cuda && p->instrs.at[i].kind == AP_INSTR_EXCHANGE);
     ap_text_add(t, fails ? "    int status;\n" : "");
     if (!p->instrs.len)
         ap_text_add(t, "    (void)d;\n");
     for (uint32_t i = 0; i < p->instrs.len; i++) {
-        print_instr(e, t, i, exchange);
+        print_instr(e, t, i, exchange, arrivals ? arrivals[i] : 0);
         exchange += p->instrs.at[i].kind == AP_INSTR_EXCHANGE;
     }
     ap_text_add(t, "\n    return APRT_OK;\n}\n");

@@ -188,10 +188,10 @@ static int load(aprt_instance *in, const aprt_options *options)
         status = make_workers(in, &in->why);
     if (status == APRT_OK)
         status = run_job(in, aprt_load_device);
+    if (status == APRT_OK)
+        status = connect_devices(in); /* a job that runs nothing: before channels are awaited */
     for (int32_t r = 0; r < in->nworkers && status == APRT_OK; r++)
         status = in->comm->ops->attach(in->comm, &in->worker[r].device, &in->why);
-    if (status == APRT_OK)
-        status = connect_devices(in);
     aprt_weights_close(in->weights);
     in->weights = NULL;
     in->usable = status == APRT_OK;

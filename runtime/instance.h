@@ -15,8 +15,9 @@ void aprt_profile_begin(aprt_device *d);
 void aprt_profile_end(aprt_device *d);
 /* One microbatch of the stage is over. */
 void aprt_profile_pause(aprt_device *d);
-/* An instruction of a device that keeps its own time; seconds as of aprt_profile_now. */
-void aprt_profile_instruction(aprt_device *d, uint32_t at, int64_t mb, double from, double to);
+/* An instruction of a device that keeps its own time; seconds as of aprt_profile_now. `beside`: others may go on
+ * meanwhile; among those that are beside, one is over before the next begins. */
+void aprt_profile_instruction(aprt_device *d, uint32_t at, int64_t mb, bool beside, double from, double to);
 void aprt_profile_step(aprt_device *d, aprt_list_step step, uint32_t channel, int64_t mb, double from);
 double aprt_profile_now(void);
 /* Writes the trace that AUTOPAR_TRACE asks for, if any, ahead of closing, which could not return what goes wrong. By

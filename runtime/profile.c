@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { INSTRUCTION = -1 };
+enum { INSTRUCTION = -1, BESIDE = -2 };
 
 typedef struct event {
-    int32_t step;  /* INSTRUCTION or an aprt_list_step */
+    int32_t step;  /* INSTRUCTION, one BESIDE others, or an aprt_list_step */
     uint32_t what; /* number of the instruction, or of the channel */
     int64_t mb;
     double from, to;
@@ -139,13 +139,13 @@ void aprt_profile_pause(aprt_device *d)
     d->profile->running = false;
 }
 
-void aprt_profile_instruction(aprt_device *d, uint32_t at, int64_t mb, double from, double to)
+void aprt_profile_instruction(aprt_device *d, uint32_t at, int64_t mb, bool beside, double from, double to)
 {
     aprt_profile *p = d->profile;
     if (p->seconds)
         p->seconds[at] += to - from;
     if (p->tracing)
-        add_event(p, (event){INSTRUCTION, at, mb, from, to});
+        add_event(p, (event){beside ? BESIDE : INSTRUCTION, at, mb, from, to});
 }
 
 void aprt_profile_step(aprt_device *d, aprt_list_step step, uint32_t channel, int64_t mb, double from)
@@ -309,6 +309,14 @@ static void print_moves(FILE *f, const aprt_program *p)
         }
 }
 
+static const aprt_stage *stage_of(const aprt_program *p, int32_t rank)
+{
+    const aprt_stage *s = p->stage;
+    while (rank < s->first_rank || rank >= s->first_rank + s->nranks)
+        s++;
+    return s;
+}
+
 static void print_names(FILE *f, const aprt_program *p)
 {
     char name[96];
@@ -317,6 +325,9 @@ static void print_names(FILE *f, const aprt_program *p)
     for (int32_t r = 0; r < p->nranks; r++) {
         snprintf(name, sizeof name, "device %d", r);
         print_name(f, "thread_name", 1, r, name);
+        snprintf(name, sizeof name, "device %d, exchanges", r);
+        if (stage_of(p, r)->target && stage_of(p, r)->nexchanges)
+            print_name(f, "thread_name", 1, p->nranks + r, name);
     }
     for (uint32_t s = 0; s < p->nstages && p->nstages > 1; s++) {
         snprintf(name, sizeof name, "stage %u %.60s", s, p->stage[s].name);
@@ -346,8 +357,9 @@ static void print_trace(FILE *f, const aprt_instance *in, const track *t, double
         for (size_t i = 0; i < t[r].count; i++) {
             const event *e = &t[r].event[i];
             double from = 1e6 * (e->from - t[r].later - first), duration = 1e6 * (e->to - e->from);
-            if (e->step == INSTRUCTION)
-                print_event(f, p, &aprt_layout_stage(&in->layout, r)->instr[e->what], 1, r, e->mb, from, duration);
+            if (e->step < 0) /* what overlaps has tracks of its own */
+                print_event(f, p, &stage_of(p, r)->instr[e->what], 1, e->step == BESIDE ? p->nranks + r : r, e->mb,
+                            from, duration);
             else
                 print_step(f, p, e, r, from, duration);
         }

@@ -23,6 +23,9 @@ ap_status ap_cuda_emit_kernels(ap_emit *e);
 const char *ap_cuda_kernels_header(const ap_emit *e);
 /* Bytes of device memory that the kernel wants from aprt_cuda_scratch; for stage.scratch_bytes, the most of all. */
 int64_t ap_cuda_scratch_bytes(const ap_emit *e, uint32_t index);
+/* overlap.c: per instruction of the stage, how many of its exchanges must be over before; 0: none beside those that the
+ * instructions before it have waited for. In the scratch arena. */
+uint32_t *ap_cuda_arrivals(const ap_emit *e);
 
 typedef enum ap_cuda_way { AP_CUDA_THREADS, AP_CUDA_ROWS, AP_CUDA_COLUMNS } ap_cuda_way;
 typedef enum ap_cuda_room { AP_CUDA_REGISTERS, AP_CUDA_SHARED, AP_CUDA_SCRATCH } ap_cuda_room;

@@ -30,6 +30,15 @@ extern const aprt_target aprt_target_cuda;
  * range for each. */
 void aprt_cuda_at(aprt_device *d, uint32_t instruction);
 
+/* ---- exchanges: NCCL, beside the compute stream ----
+ *
+ * Exchange `number` of the stage's table, as by aprt_exchange_run, but not waited for: it comes behind all that was put
+ * on the compute stream before and behind the exchanges before. What follows may go on beside it until the program says
+ * that something needs it: until then nothing may write what it reads, or touch what it writes. aprt_cuda_arrived: what
+ * follows comes behind the first n of the stage's exchanges of this microbatch. A microbatch ends behind all. */
+void aprt_cuda_exchange(aprt_device *d, uint32_t number, const void *src, void *dst);
+void aprt_cuda_arrived(aprt_device *d, uint32_t n);
+
 /* ---- products: cuBLASLt ----
  *
  * for loops: C[m,n] = sum over k of A[m,k]*B[k,n], C added up along loops that are summed; then what follows. Row i of

@@ -6,6 +6,7 @@
 #include "cuda_device.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 enum { ID = NCCL_UNIQUE_ID_BYTES };
 
@@ -60,12 +61,74 @@ int cuda_meeting_make(const aprt_layout *layout, int32_t first_rank, int32_t nra
     return APRT_OK;
 }
 
+/* A rank that joins the others, in a thread: the call comes back when all of them have joined, and one may have failed
+ * before. Of the two that have hold of this the last one frees it. */
+typedef struct joining {
+    ncclUniqueId id;
+    int size, me, gpu;
+    ncclResult_t result;
+    ncclComm_t comm;
+    _Atomic int left; /* one of both has */
+} joining;
+
+static void leave(joining *j)
+{
+    if (atomic_exchange(&j->left, 1) == 0)
+        return;
+    if (j->comm)
+        ncclCommAbort(j->comm);
+    free(j);
+}
+
+static void *join(void *user)
+{
+    joining *j = user;
+    cudaSetDevice(j->gpu);
+    j->result = ncclCommInitRank(&j->comm, j->size, j->id, j->me);
+    leave(j);
+    return NULL;
+}
+
+/* Until it has joined, another rank has failed, or it takes too long. */
+static int wait_for_join(aprt_device *d, joining *j, ncclComm_t *out)
+{
+    static const struct timespec nap = {0, 100000};
+    aprt_instance *in = d->instance;
+    const double since = aprt_profile_now();
+    int status = APRT_OK;
+    while (status == APRT_OK && atomic_load(&j->left) == 0) {
+        if (in->comm->ops->aborted(in->comm))
+            status = cuda_of(d)->status = APRT_ABANDONED;
+        else if (aprt_profile_now() - since > in->watchdog)
+            status = cuda_fail(d, APRT_ERR_ENV, "not all of %d ranks have met for %g seconds", j->size, in->watchdog);
+        else
+            nanosleep(&nap, NULL);
+    }
+    if (status == APRT_OK) {
+        status = cuda_check_nccl(d, j->result, "ncclCommInitRank");
+        *out = j->comm;
+        j->comm = NULL;
+    }
+    leave(j);
+    return status;
+}
+
 static int connect_one(aprt_device *d, const char *bytes, int size, int me, ncclComm_t *out)
 {
-    ncclUniqueId id;
-    memcpy(&id, bytes, ID);
-    CUDA_NCCL(d, ncclCommInitRank, out, size, id, me);
-    return APRT_OK;
+    pthread_t thread;
+    joining *j = calloc(1, sizeof *j);
+    if (!j)
+        return cuda_fail(d, APRT_ERR_ENV, "out of memory");
+    memcpy(&j->id, bytes, ID);
+    j->size = size;
+    j->me = me;
+    j->gpu = cuda_of(d)->gpu;
+    if (pthread_create(&thread, NULL, join, j) != 0) {
+        free(j);
+        return cuda_fail(d, APRT_ERR_ENV, "no thread to connect with");
+    }
+    pthread_detach(thread);
+    return wait_for_join(d, j, out);
 }
 
 static int connect_groups(aprt_device *d, const char *bytes)

@@ -2,8 +2,9 @@
  *
  * The target for CUDA: what a rank with a GPU has, and what the files of this folder share. It has two streams: the
  * stage's kernels and library calls are on `compute`; collectives are on `moving`, which waits for an event of
- * `compute` before it reads and is waited for before what it wrote is read. A channel between GPUs has a stream of its
- * own. The thread of the device puts everything on streams and waits at the end of a run.
+ * `compute` before it reads; `compute` waits for an event of an exchange when the program says so, and for all of them
+ * when a microbatch is over. A channel between GPUs has a stream of its own. The thread of the device puts everything
+ * on streams and waits at the end of a run.
  *
  * What fails on the way is kept in `why` (the first failure counts) and told by cuda_status. */
 #ifndef APRT_CUDA_DEVICE_H
@@ -47,9 +48,12 @@ typedef struct cuda_graph {
     bool has_run;
 } cuda_graph;
 
-/* While time is measured: when an instruction began; `at` is ninstrs when a microbatch is over. */
+/* While time is measured: when an instruction began on `compute`, where `at` is ninstrs if nothing did; when an
+ * exchange began or ended on `moving`. */
+typedef enum cuda_mark_kind { CUDA_COMPUTES, CUDA_EXCHANGE_BEGINS, CUDA_EXCHANGE_ENDS } cuda_mark_kind;
 typedef struct cuda_mark {
     cudaEvent_t event;
+    cuda_mark_kind kind;
     uint32_t at;
     int64_t mb;
 } cuda_mark;
@@ -59,8 +63,10 @@ typedef struct cuda_product cuda_product; /* gemm.c */
 typedef struct cuda_device {
     int gpu, multiprocessors;
     cudaStream_t compute, moving;
-    cudaEvent_t ready, done; /* between the two */
-    cudaEvent_t over;        /* the end of what was put on `compute` */
+    cudaEvent_t ready;     /* what an exchange reads */
+    cudaEvent_t *arrived;  /* [nexchanges]: it is over */
+    cudaEvent_t in_flight; /* of the latest exchange, unless `compute` waits for it already */
+    cudaEvent_t over;      /* the end of what was put on `compute` */
     cuda_staging staging[CUDA_NSTAGING];
     uint32_t turn; /* of staging */
     char *packed;  /* CUDA_CHUNK: outputs in order, before they are downloaded */
@@ -141,7 +147,11 @@ void cuda_connections_close(aprt_device *d);
 
 /* ---- exchange.c, channel.c ---- */
 int64_t cuda_exchange_bytes(const aprt_stage *s);
+int cuda_exchanges_open(aprt_device *d);
+void cuda_exchanges_close(aprt_device *d);
 int cuda_exchange(aprt_device *d, const aprt_exchange *x, const void *src, void *dst);
+/* What follows on `compute` comes behind all exchanges. */
+int cuda_exchanges_join(aprt_device *d);
 int cuda_recv(aprt_device *d, uint32_t channel, int64_t mb);
 int cuda_claim(aprt_device *d, uint32_t channel, int64_t mb);
 int cuda_free(aprt_device *d, uint32_t channel, int64_t mb);
@@ -155,8 +165,10 @@ void cuda_products_close(aprt_device *d);
 
 /* ---- measure.c ---- */
 int cuda_measure_begin(aprt_device *d);
-void cuda_measure_pause(aprt_device *d); /* a microbatch is over */
-int cuda_measure_end(aprt_device *d);    /* when all is done: gives times to the profile */
+void cuda_measure_mark(aprt_device *d, cuda_mark_kind kind); /* of the instruction at hand */
+void cuda_measure_idle(aprt_device *d);                      /* which has done nothing on `compute` and waits there */
+void cuda_measure_pause(aprt_device *d);                     /* a microbatch is over */
+int cuda_measure_end(aprt_device *d);                        /* when all is done: gives times to the profile */
 void cuda_measure_close(aprt_device *d);
 
 /* ---- box.cu: enqueued, failures by cuda_check ---- */

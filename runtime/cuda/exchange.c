@@ -17,6 +17,8 @@
  *                    piece for each p                send, recv              fold to dst */
 #include "cuda_device.h"
 
+#include <stdlib.h>
+
 /* A collective of one rank. */
 typedef struct job {
     aprt_device *d;
@@ -208,24 +210,87 @@ static int move(job *j)
     return cuda_fail(j->d, APRT_ERR_BUG, "an exchange of an unknown kind");
 }
 
-int cuda_exchange(aprt_device *d, const aprt_exchange *x, const void *src, void *dst)
+/* ---- when ---- */
+
+int cuda_exchanges_open(aprt_device *d)
 {
     cuda_device *c = cuda_of(d);
+    c->arrived = calloc(d->stage->nexchanges + 1u, sizeof *c->arrived);
+    if (!c->arrived)
+        return cuda_fail(d, APRT_ERR_ENV, "out of memory");
+    for (uint32_t i = 0; i < d->stage->nexchanges; i++)
+        CUDA_TRY(cuda_event(d, &c->arrived[i]));
+    return APRT_OK;
+}
+
+void cuda_exchanges_close(aprt_device *d)
+{
+    cuda_device *c = cuda_of(d);
+    for (uint32_t i = 0; c->arrived && i < d->stage->nexchanges; i++)
+        if (c->arrived[i])
+            cudaEventDestroy(c->arrived[i]);
+    free(c->arrived);
+}
+
+/* Exchanges come one after the other on `moving`, so they may share the space for packed boxes, and whoever waits for
+ * one waits for those before it. Each comes behind all that was put on `compute` before. */
+static int begin(aprt_device *d, uint32_t number, const void *src, void *dst)
+{
+    cuda_device *c = cuda_of(d);
+    const aprt_exchange *x = &d->stage->exchange[number];
     job j = {.d = d, .x = x, .comm = c->group[x->group], .size = aprt_dtype_bytes(x->dtype), .src = src, .dst = dst};
     if (c->status != APRT_OK)
         return c->status;
     aprt_layout_meeting(&d->instance->layout, d, x->group, &j.of);
     j.full = piece_of(x, j.compact);
-    if (j.full == 0)
-        return APRT_OK;
-    if (2 * j.full * j.size * j.of.size > c->exchange_bytes)
-        return cuda_fail(d, APRT_ERR_BUG, "an exchange that the stage does not list");
     j.out = c->exchange_space;
     j.in = c->exchange_space + c->exchange_bytes / 2;
     CUDA_DO(d, cudaEventRecord, c->ready, c->compute);
     CUDA_DO(d, cudaStreamWaitEvent, c->moving, c->ready, 0);
-    CUDA_TRY(move(&j));
-    CUDA_DO(d, cudaEventRecord, c->done, c->moving);
-    CUDA_DO(d, cudaStreamWaitEvent, c->compute, c->done, 0);
+    cuda_measure_idle(d);
+    cuda_measure_mark(d, CUDA_EXCHANGE_BEGINS);
+    if (j.full > 0)
+        CUDA_TRY(move(&j));
+    cuda_measure_mark(d, CUDA_EXCHANGE_ENDS);
+    CUDA_DO(d, cudaEventRecord, c->arrived[number], c->moving);
+    c->in_flight = c->arrived[number];
     return APRT_OK;
+}
+
+static int wait_for(aprt_device *d, cudaEvent_t arrived)
+{
+    cuda_device *c = cuda_of(d);
+    if (c->status != APRT_OK)
+        return c->status;
+    CUDA_DO(d, cudaStreamWaitEvent, c->compute, arrived, 0);
+    if (arrived == c->in_flight)
+        c->in_flight = NULL;
+    return APRT_OK;
+}
+
+int cuda_exchanges_join(aprt_device *d)
+{
+    cuda_device *c = cuda_of(d);
+    return c->in_flight ? wait_for(d, c->in_flight) : APRT_OK;
+}
+
+int cuda_exchange(aprt_device *d, const aprt_exchange *x, const void *src, void *dst)
+{
+    const ptrdiff_t number = x - d->stage->exchange;
+    if (number < 0 || number >= (ptrdiff_t)d->stage->nexchanges)
+        return cuda_fail(d, APRT_ERR_BUG, "an exchange that the stage does not list");
+    CUDA_TRY(begin(d, (uint32_t)number, src, dst));
+    return cuda_exchanges_join(d);
+}
+
+void aprt_cuda_exchange(aprt_device *d, uint32_t number, const void *src, void *dst)
+{
+    begin(d, number, src, dst);
+}
+
+void aprt_cuda_arrived(aprt_device *d, uint32_t n)
+{
+    cuda_measure_idle(d);
+    wait_for(d, cuda_of(d)->arrived[n - 1]);
+    cuda_measure_mark(d, CUDA_COMPUTES);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Time on the GPU: an event when an instruction begins, while a profile or a trace is wanted. They become seconds of
- * the host's clock when a run is over, counted from an event at its beginning. NVTX has a range for each instruction
- * that is put on the stream by calls (a graph is one range). */
+ * Time on the GPU: an event when an instruction begins, and when an exchange does and ends on its own stream, while a
+ * profile or a trace is wanted. They become seconds of the host's clock when a run is over, counted from an event at
+ * its beginning. NVTX has a range for each instruction that is put on the stream by calls (a graph is one range). */
 #include "cuda_device.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static void begin_range(aprt_device *d, uint32_t instruction)
 #endif
 }
 
-static int add_mark(aprt_device *d, uint32_t at)
+static int add_mark(aprt_device *d, cuda_mark_kind kind, uint32_t at)
 {
     cuda_device *c = cuda_of(d);
     if (c->nmarks == c->capacity) {
@@ -50,11 +50,26 @@ static int add_mark(aprt_device *d, uint32_t at)
     cuda_mark *m = &c->mark[c->nmarks];
     if (!m->event)
         CUDA_DO(d, cudaEventCreateWithFlags, &m->event, cudaEventDefault);
-    CUDA_DO(d, cudaEventRecord, m->event, c->compute);
+    CUDA_DO(d, cudaEventRecord, m->event, kind == CUDA_COMPUTES ? c->compute : c->moving);
+    m->kind = kind;
     m->at = at;
     m->mb = d->mb;
     c->nmarks++;
     return APRT_OK;
+}
+
+void cuda_measure_mark(aprt_device *d, cuda_mark_kind kind)
+{
+    if (d->profile)
+        add_mark(d, kind, d->at);
+}
+
+void cuda_measure_idle(aprt_device *d)
+{
+    const cuda_device *c = cuda_of(d);
+    cuda_mark *last = c->nmarks ? &c->mark[c->nmarks - 1] : NULL;
+    if (d->profile && last && last->kind == CUDA_COMPUTES)
+        last->at = d->stage->ninstrs;
 }
 
 void aprt_cuda_at(aprt_device *d, uint32_t instruction)
@@ -62,15 +77,14 @@ void aprt_cuda_at(aprt_device *d, uint32_t instruction)
     d->at = instruction;
     end_range(cuda_of(d));
     begin_range(d, instruction);
-    if (d->profile)
-        add_mark(d, instruction);
+    cuda_measure_mark(d, CUDA_COMPUTES);
 }
 
 void cuda_measure_pause(aprt_device *d)
 {
     end_range(cuda_of(d));
     if (d->profile)
-        add_mark(d, d->stage->ninstrs);
+        add_mark(d, CUDA_COMPUTES, d->stage->ninstrs);
 }
 
 int cuda_measure_begin(aprt_device *d)
@@ -98,14 +112,19 @@ static int seconds_at(aprt_device *d, const cuda_mark *m, double *out)
 int cuda_measure_end(aprt_device *d)
 {
     const cuda_device *c = cuda_of(d);
-    for (size_t i = 0; d->profile && i + 1 < c->nmarks; i++) {
-        const cuda_mark *m = &c->mark[i];
+    const cuda_mark *begins = NULL, *computes = NULL;
+    for (size_t i = 0; d->profile && i < c->nmarks; i++) {
+        const cuda_mark *m = &c->mark[i], *before = m->kind == CUDA_COMPUTES ? computes : begins;
         double from, to;
-        if (m->at >= d->stage->ninstrs)
-            continue;
-        CUDA_TRY(seconds_at(d, m, &from));
-        CUDA_TRY(seconds_at(d, m + 1, &to));
-        aprt_profile_instruction(d, m->at, m->mb, from, to);
+        if (m->kind != CUDA_EXCHANGE_BEGINS && before && before->at < d->stage->ninstrs) {
+            CUDA_TRY(seconds_at(d, before, &from));
+            CUDA_TRY(seconds_at(d, m, &to));
+            aprt_profile_instruction(d, before->at, before->mb, m->kind == CUDA_EXCHANGE_ENDS, from, to);
+        }
+        if (m->kind == CUDA_COMPUTES)
+            computes = m;
+        else
+            begins = m;
     }
     return APRT_OK;
 }

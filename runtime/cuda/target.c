@@ -138,9 +138,9 @@ static int open_parts(aprt_device *d)
     CUDA_DO(d, cudaStreamCreateWithFlags, &c->compute, cudaStreamNonBlocking);
     CUDA_DO(d, cudaStreamCreateWithFlags, &c->moving, cudaStreamNonBlocking);
     CUDA_TRY(cuda_event(d, &c->ready));
-    CUDA_TRY(cuda_event(d, &c->done));
     CUDA_TRY(cuda_event(d, &c->over));
     CUDA_TRY(cuda_memory_open(d));
+    CUDA_TRY(cuda_exchanges_open(d));
     CUDA_TRY(cuda_channels_open(d));
     c->tf32 = is_set("AUTOPAR_TF32", false);
     c->graphs = is_set("AUTOPAR_CUDA_GRAPH", true);
@@ -205,13 +205,14 @@ static void target_close(aprt_device *d)
             cudaStreamSynchronize(all[i]);
     close_graphs(d);
     cuda_channels_close(d);
+    cuda_exchanges_close(d);
     cuda_connections_close(d);
     cuda_products_close(d);
     cuda_measure_close(d);
     if (c->dnn)
         cudnnDestroy(c->dnn);
     cuda_memory_close(d);
-    cudaEvent_t events[] = {c->ready, c->done, c->over};
+    cudaEvent_t events[] = {c->ready, c->over};
     for (size_t i = 0; i < sizeof events / sizeof *events; i++)
         if (events[i])
             cudaEventDestroy(events[i]);
@@ -255,6 +256,7 @@ static int target_begin(aprt_device *d, const void *const *inputs, const void *c
     if (c->broken)
         return aprt_device_fail(d, APRT_ERR_ENV, "the connections between GPUs ended with an earlier failure");
     c->status = APRT_OK;
+    c->in_flight = NULL;
     for (uint32_t i = 0; i < d->instance->program->nchannels; i++)
         c->channel[i].fetched = -1;
     if (cuda_check(d, cudaSetDevice(c->gpu), "cudaSetDevice") == APRT_OK && clear_bad(d) == APRT_OK &&
@@ -313,6 +315,7 @@ static int target_end(aprt_device *d, void *const *outputs)
 static int by_calls(aprt_device *d)
 {
     const int status = d->stage->run(d);
+    cuda_exchanges_join(d);
     cuda_measure_pause(d);
     return status == APRT_OK ? cuda_status(d) : status;
 }
@@ -323,6 +326,7 @@ static int capture(aprt_device *d, cuda_graph *g)
     cudaGraph_t graph = NULL;
     CUDA_DO(d, cudaStreamBeginCapture, c->compute, cudaStreamCaptureModeThreadLocal);
     const int status = d->stage->run(d);
+    cuda_exchanges_join(d);
     const cudaError_t error = cudaStreamEndCapture(c->compute, &graph);
     if (status == APRT_OK && cuda_check(d, error, "cudaStreamEndCapture") == APRT_OK)
         cuda_check(d, cudaGraphInstantiate(&g->exec, graph, 0), "cudaGraphInstantiate");

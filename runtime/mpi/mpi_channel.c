@@ -120,6 +120,13 @@ static int post_recv(mpi_comm *c, uint32_t number, int64_t mb)
     return error == MPI_SUCCESS ? APRT_OK : mpi_comm_fail(c, c->device, error, "posting a receive");
 }
 
+/* Ranks of one target have means of their own. */
+static bool is_ours(const mpi_comm *c, const aprt_route *r)
+{
+    const aprt_target *at = aprt_layout_stage(c->layout, r->dst_rank)->target;
+    return r->dst_rank == c->rank && (!at || aprt_layout_stage(c->layout, r->src_rank)->target != at);
+}
+
 /* All slots are free at first. */
 void mpi_start(aprt_comm *base)
 {
@@ -131,7 +138,7 @@ void mpi_start(aprt_comm *base)
     for (uint32_t i = 0; i < c->layout->nroutes; i++) {
         const aprt_route *r = &c->layout->route[i];
         const int64_t n = c->layout->program->microbatches, depth = channel_of(c, r->channel)->dst_depth;
-        for (int64_t mb = 0; r->dst_rank == c->rank && mb < depth && mb < n; mb++)
+        for (int64_t mb = 0; is_ours(c, r) && mb < depth && mb < n; mb++)
             if (post_recv(c, i, mb) != APRT_OK)
                 mpi_comm_end(c, APRT_ERR_ENV, c->setup.why(c->device)->text);
     }

@@ -1,12 +1,15 @@
-/* NCCL among threads of one process.
+/* NCCL among threads of one process, or among processes (processes.h).
  *
  * A call, or a group of calls, of a communicator is one op. When it starts, its parts wait for their partners: all
  * ranks' k-th collective, the k-th message from one rank to another. Nothing is buffered: a send is done when it has
  * been received. What the ranks say of one collective must agree, and is compared as soon as two have said it. */
-#include "collective.h"
+#include <thread>
+
+#include "processes.h"
 
 struct ncclComm {
     std::shared_ptr<shim::World> world;
+    std::unique_ptr<shim::Folder> folder; /* where ranks are processes */
     int rank, device;
     uint64_t collectives = 0, calls = 0;
     bool aborted = false;
@@ -104,6 +107,7 @@ std::shared_ptr<Part> enrol(const Call &call, const OpRef &op)
     p->call = call;
     p->op = op;
     size_t seat, seats;
+    c.pending.push_back(p);
     if (call.kind < SEND) {
         p->number = c.collectives++;
         seat = (size_t)c.rank;
@@ -115,6 +119,8 @@ std::shared_ptr<Part> enrol(const Call &call, const OpRef &op)
         seat = sends ? 0 : 1;
         seats = 2;
     }
+    if (c.folder)
+        return p;
     Parts &all = *meeting(w, *p, c.rank);
     all.resize(seats);
     all[seat] = p;
@@ -123,7 +129,6 @@ std::shared_ptr<Part> enrol(const Call &call, const OpRef &op)
             compare(*all[i], all[i]->call.comm->rank, *p, c.rank);
             break;
         }
-    c.pending.push_back(p);
     return p;
 }
 
@@ -134,7 +139,129 @@ bool lost(ncclComm &c)
     for (ncclComm_t other : c.world->ranks)
         if (other)
             other->error = other == &c ? ncclSystemError : ncclRemoteError;
+    if (c.folder)
+        folder_say_gone(*c.folder);
     return true;
+}
+
+/* ---- ranks that are processes ---- */
+
+std::vector<std::shared_ptr<Part>> &posted() /* parts that wait for those of other processes; under the lock */
+{
+    static auto *all = new std::vector<std::shared_ptr<Part>>;
+    return *all;
+}
+
+/* Who reads what a rank says of its part, and from whom it hears; by the kind of message: of a collective, what is
+ * sent, that it may come. */
+char kind_of(const Part &p, bool mine)
+{
+    if (p.call.kind < SEND)
+        return 'c';
+    return (p.call.kind == SEND) == mine ? 'm' : 'r';
+}
+
+std::vector<int> others(const Part &p)
+{
+    const ncclComm &c = *p.call.comm;
+    if (p.call.kind >= SEND)
+        return {p.call.peer};
+    std::vector<int> all;
+    for (int r = 0; r < c.world->size; r++)
+        if (r != c.rank)
+            all.push_back(r);
+    return all;
+}
+
+void post_part(const std::shared_ptr<Part> &p)
+{
+    const Call &c = p->call;
+    const size_t n = (size_t)c.comm->world->size;
+    const bool all = c.kind == REDUCE_SCATTER || c.kind == ALL_TO_ALL;
+    const size_t bytes = c.kind == RECV ? 0 : c.count * type_size(c.type) * (all ? n : 1);
+    check_range_of(p->op.get(), c.send, bytes, false);
+    folder_post(*c.comm->folder, kind_of(*p, true), p->number, others(*p),
+                Letter{c.kind, c.type, c.op, c.peer, c.count}, c.send, bytes);
+}
+
+/* With parts that stand for those of the other ranks: their bytes lie in `bytes`. */
+void meet_others(const std::shared_ptr<Part> &p)
+{
+    ncclComm &c = *p->call.comm;
+    std::vector<std::vector<char>> bytes((size_t)c.world->size);
+    Parts all((size_t)c.world->size);
+    all[(size_t)c.rank] = p;
+    std::shared_ptr<Part> other;
+    for (int r : others(*p)) {
+        Letter l;
+        folder_take(*c.folder, kind_of(*p, false), p->number, r, &l, &bytes[(size_t)r]);
+        other = std::make_shared<Part>();
+        other->call = Call{(CallKind)l.kind,       bytes[(size_t)r].data(), nullptr, l.count,
+                           (ncclDataType_t)l.type, (ncclRedOp_t)l.op,       l.peer,  &c};
+        other->op = p->op;
+        other->number = p->number;
+        compare(*p, c.rank, *other, r);
+        if (p->call.kind < SEND)
+            all[(size_t)r] = other;
+    }
+    if (p->call.kind < SEND)
+        collective_run(all);
+    else if (p->call.kind == RECV)
+        collective_run({other, p});
+}
+
+void part_post(Machine &m, const std::shared_ptr<Part> &p)
+{
+    Task task;
+    task.op = p->op;
+    task.run = [p] { post_part(p); };
+    task.after = [p, &m] {
+        p->taken = false;
+        if (p->call.comm->aborted)
+            part_over(m, p);
+        else
+            posted().push_back(p);
+    };
+    p->taken = true; /* until it has been posted */
+    task_add(m, std::move(task));
+}
+
+/* Parts whose partners have come. */
+void meet_posted(Machine &m)
+{
+    auto &all = posted();
+    for (size_t i = 0; i < all.size(); i++) {
+        std::shared_ptr<Part> p = all[i];
+        bool there = true;
+        if (!p->done)
+            for (int r : others(*p))
+                there = there && folder_has(*p->call.comm->folder, kind_of(*p, false), p->number, r);
+        if (!there)
+            continue;
+        all.erase(all.begin() + (long)i--);
+        if (p->done)
+            continue;
+        p->taken = true;
+        Task task;
+        task.op = p->op;
+        task.run = [p] { meet_others(p); };
+        task.after = [p, &m] { part_over(m, p); };
+        task_add(m, std::move(task));
+    }
+}
+
+/* GPUs go on while their hosts wait for something else, which other processes' ranks may depend on. */
+void go_on()
+{
+    Machine &m = machine();
+    Lock lock(m.lock);
+    for (;;) {
+        meet_posted(m);
+        if (!m.ready.empty())
+            op_poll(lock);
+        else
+            m.moved.wait_for(lock, std::chrono::microseconds(posted().empty() ? 20000 : 100));
+    }
 }
 
 void part_start(Machine &m, const std::shared_ptr<Part> &p)
@@ -147,6 +274,10 @@ void part_start(Machine &m, const std::shared_ptr<Part> &p)
     if (lost(c))
         return;
     p->started = true;
+    if (c.folder) {
+        part_post(m, p);
+        return;
+    }
     World &w = *c.world;
     Parts all = *meeting(w, *p, c.rank);
     for (auto &other : all)
@@ -243,8 +374,25 @@ ncclResult_t call(const Call &c, cudaStream_t stream)
     return ncclSuccess;
 }
 
+ncclResult_t wait_for_processes(ncclComm_t comm)
+{
+    static std::once_flag once;
+    double until = now() + 120;
+    while (folder_arrived(*comm->folder) < comm->folder->size) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (folder_lost(*comm->folder))
+            return ncclRemoteError;
+        if (now() > until)
+            return ncclSystemError;
+    }
+    std::call_once(once, [] { std::thread(go_on).detach(); });
+    return ncclSuccess;
+}
+
 ncclResult_t wait_for_all(ncclComm_t comm)
 {
+    if (comm->folder)
+        return wait_for_processes(comm);
     Lock lock(machine().lock);
     double until = now() + 120;
     while (comm->world->arrived < comm->world->size) {
@@ -285,9 +433,13 @@ ncclResult_t ncclGetVersion(int *version)
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     static unsigned long count;
+    const std::string folder = folder_make();
     Lock lock(machine().lock);
     memset(id, 0, sizeof *id);
-    snprintf(id->internal, sizeof id->internal, "cudashim %lu", ++count);
+    if (folder.empty())
+        snprintf(id->internal, sizeof id->internal, "cudashim %lu", ++count);
+    else if ((size_t)snprintf(id->internal, sizeof id->internal, "%s", folder.c_str()) >= sizeof id->internal)
+        return ncclInvalidArgument;
     return ncclSuccess;
 }
 
@@ -299,7 +451,11 @@ ncclResult_t ncclCommInitRank(ncclComm_t *out, int size, ncclUniqueId id, int ra
         return ncclInvalidArgument;
     {
         Lock lock(machine().lock);
-        std::shared_ptr<World> &w = worlds()[std::string(id.internal, sizeof id.internal)];
+        if (fault.rank == rank && fault.after < 0)
+            return ncclSystemError;
+        std::shared_ptr<World> of_process;
+        const bool processes = id.internal[0] == '/';
+        std::shared_ptr<World> &w = processes ? of_process : worlds()[std::string(id.internal, sizeof id.internal)];
         if (!w) {
             w = std::make_shared<World>();
             w->size = size;
@@ -311,6 +467,10 @@ ncclResult_t ncclCommInitRank(ncclComm_t *out, int size, ncclUniqueId id, int ra
         c->world = w;
         c->rank = rank;
         c->device = device_now();
+        if (processes) {
+            c->folder.reset(new Folder{id.internal, size, rank});
+            folder_join(*c->folder, c->device);
+        }
         for (ncclComm_t other : w->ranks)
             if (other && other->device == c->device) {
                 report("ncclCommInitRank: ranks %d and %d are on one device, %d", other->rank, rank, c->device);
@@ -365,6 +525,8 @@ static ncclResult_t leave(ncclComm_t comm)
 {
     Lock lock(machine().lock);
     comm->world->ranks[(size_t)comm->rank] = nullptr;
+    if (comm->folder)
+        folder_leave(*comm->folder, !comm->aborted);
     object_remove(comm);
     if (comm->pending.empty())
         delete comm; /* otherwise a peer may still look at what it has asked for */
@@ -389,10 +551,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         Parts pending = comm->pending;
         for (auto &p : pending)
             if (!p->taken && p->op && p->op->state == Op::READY) {
-                Parts *all = meeting(*comm->world, *p, comm->rank);
-                for (auto &seat : *all)
-                    if (seat == p)
-                        seat = nullptr;
+                Parts *all = comm->folder ? nullptr : meeting(*comm->world, *p, comm->rank);
+                for (size_t i = 0; all && i < all->size(); i++)
+                    if ((*all)[i] == p)
+                        (*all)[i] = nullptr;
                 part_over(machine(), p);
             }
         machine().moved.notify_all();
@@ -405,6 +567,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
     if (!object_check(comm, NCCL_COMM, "ncclCommGetAsyncError"))
         return ncclInvalidArgument;
     Lock lock(machine().lock);
+    if (comm->folder && comm->error == ncclSuccess && folder_lost(*comm->folder))
+        comm->error = ncclRemoteError;
     *error = comm->error;
     return ncclSuccess;
 }

@@ -23,7 +23,8 @@ void cudashim_count_reports(int yes);
 unsigned cudashim_reports(void);
 const char *cudashim_last_report(void);
 
-/* The rank's collectives from number `after` on fail asynchronously (ncclCommGetAsyncError), as when a peer is lost. */
+/* The rank's collectives from number `after` on fail asynchronously (ncclCommGetAsyncError), as when a peer is lost.
+ * Negative: it cannot be connected. */
 void cudashim_fail_nccl(int rank, long after);
 /* The calls of cudaMalloc from number `after` on find no memory; -1: as many as there is. */
 void cudashim_fail_malloc(long after);
