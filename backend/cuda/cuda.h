@@ -39,6 +39,7 @@ typedef struct ap_cuda_plan {
     int vector, vector_loop;   /* elements of one access along which loop; 1: single ones */
     bool packed[256];          /* operands that are accessed so */
     int group, block;          /* threads per row, per block */
+    int owners;                /* THREADS: share the rows that an update finds; each walks all turns; 1 */
     int64_t rows;              /* turns of the loops that are shared out (COLUMNS: blocks) */
     ap_cuda_room room;         /* of row temporaries */
     int turns;                 /* ROWS, COLUMNS: accesses of a thread per row, when they are written out; else 0 */
@@ -62,6 +63,12 @@ uint32_t ap_cuda_kept_by(const ap_nest_facts *f, uint32_t id);
 /* Sets serial[l] for loops that must be walked in order: all turns that may meet in an element that one of them writes
  * are left to one thread. */
 void ap_cuda_find_serial(const ap_emit *e, uint32_t index, const ap_nest_facts *f, bool serial[AP_MAX_LOOPS]);
+/* How many threads may share the updates of one turn of the loops that are not serial: each owns some of the rows found
+ * by an index, looks at all turns of the serial loops in their order, and does its own. 1 where that cannot be. */
+int ap_cuda_find_owners(const ap_emit *e, uint32_t index, const ap_nest_facts *f, const bool serial[AP_MAX_LOOPS],
+                        int64_t most);
+/* The sops that this one depends on, itself too. */
+bool *ap_cuda_find_needed(const ap_emit *e, const ap_nest *n, uint32_t id);
 /* Does operand i begin at a multiple of so many bytes in every call, on every rank? */
 bool ap_cuda_is_aligned(const ap_emit *e, uint32_t index, uint32_t i, int64_t bytes);
 

@@ -112,6 +112,8 @@ static void print_plan(const ap_emit *e, ap_text *t, uint32_t index)
         ap_text_addf(t, "; %" PRId64 " blocks of 32 rows by %d", p.rows, p.group);
     if (p.parts > 1)
         ap_text_addf(t, ", each in %" PRId64 " parts", p.parts);
+    if (p.owners > 1)
+        ap_text_addf(t, ", %d for the rows of an update", p.owners);
     if (p.vector > 1)
         ap_text_addf(t, ", %d elements at a time", p.vector);
     for (int l = 0; l < f.n->nouter; l++)

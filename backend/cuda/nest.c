@@ -421,11 +421,15 @@ static void open_rows(ap_cuda_writer *w, const char *body)
     int per_block = p->way == AP_CUDA_COLUMNS ? 1 : p->block / p->group;
     bool cuts = p->parts > 1 && p->way != AP_CUDA_THREADS;
     const char *cut = cuts ? text(w, " * %" PRId64 "u", p->parts) : "";
+    if (p->owners > 1)
+        cut = text(w, " * %du", p->owners);
     line(w, "const %s rows = %s%s;", u, rows, cut);
     if (p->way == AP_CUDA_THREADS) {
         open_block(w, text(w, "for (%s row = (%s)blockIdx.x * %du + threadIdx.x; row < rows; row += gridDim.x * %du)",
                            u, u, p->block, p->block));
-        print_all_indices(w, body, "row");
+        if (p->owners > 1)
+            line(w, "const int owner = (int)(row / (%s));", rows);
+        print_all_indices(w, body, p->owners > 1 ? text(w, "row %% (%s)", rows) : "row");
         return;
     }
     bool several = per_block > 1, column = p->way == AP_CUDA_COLUMNS;
@@ -496,8 +500,9 @@ static void print_launch(ap_cuda_writer *w, const char *name, ap_text *launch)
     ap_text *t = w->t;
     w->t = launch;
     w->depth = 1;
-    const char *blocks = text(w, per_block > 1 ? "(%s%s + %d) / %d" : "%s%s", rows_text(w, "int64_t", true),
-                              p->parts > 1 && p->way != AP_CUDA_THREADS ? text(w, " * %" PRId64, p->parts) : "",
+    bool cuts = p->parts > 1 && p->way != AP_CUDA_THREADS;
+    const char *cut = cuts ? text(w, " * %" PRId64, p->parts) : p->owners > 1 ? text(w, " * %d", p->owners) : "";
+    const char *blocks = text(w, per_block > 1 ? "(%s%s + %d) / %d" : "%s%s", rows_text(w, "int64_t", true), cut,
                               per_block - 1, per_block);
     const char *grid = text(w, "aprt_cuda_grid(d, %s)", blocks);
     if (p->most_blocks)
@@ -530,6 +535,7 @@ static void print_join(ap_cuda_writer *w, const char *name, ap_text *launch)
                               .vector_loop = AP_CUDA_NO_LOOP,
                               .group = 1,
                               .block = 64,
+                              .owners = 1,
                               .parts = 1};
     second.p.rows = 1;
     for (int l = 0; l < w->n->nouter; l++)

@@ -233,6 +233,62 @@ void ap_cuda_find_serial(const ap_emit *e, uint32_t index, const ap_nest_facts *
     }
 }
 
+/* ---- updates that several threads share ---- */
+
+bool *ap_cuda_find_needed(const ap_emit *e, const ap_nest *n, uint32_t id)
+{
+    bool *needed = AP_NEW_ARRAY(&e->ctx->scratch, bool, n->nsops);
+    needed[id] = true;
+    for (uint32_t i = id + 1; i-- > 0;)
+        for (int a = 0; a < ap_sop_argument_count(&n->sop[i]) && needed[i]; a++)
+            needed[n->sop[i].arg[a]] = true;
+    return needed;
+}
+
+/* The nest is one update and what it needs, and what is updated is not read; else AP_NONE. */
+static uint32_t find_update(const ap_nest_facts *f)
+{
+    const ap_nest *n = f->n;
+    uint32_t found = AP_NONE;
+    for (uint32_t i = 0; i < n->nsops; i++) {
+        const ap_sop *s = &n->sop[i];
+        bool reads = s->kind == AP_SOP_LOAD || s->kind == AP_SOP_GATHER;
+        if (s->kind == AP_SOP_STORE || (s->kind == AP_SOP_UPDATE && (found != AP_NONE || !ap_sop_has_row(s))) ||
+            (reads && f->live[i] && f->k->operand[s->operand].written))
+            return AP_NONE;
+        if (s->kind == AP_SOP_UPDATE)
+            found = i;
+    }
+    return n->nsections == 1 && !f->has_inner ? found : AP_NONE;
+}
+
+int ap_cuda_find_owners(const ap_emit *e, uint32_t index, const ap_nest_facts *f, const bool serial[AP_MAX_LOOPS],
+                        int64_t most)
+{
+    enum { MOST = 1024, TURNS = 16 /* that an owner does of those it walks, at least, if rows come equally often */ };
+    const ap_nest *n = f->n;
+    uint32_t update = find_update(f);
+    int64_t turns = 1;
+    int owners = 1;
+    if (update == AP_NONE || !e->apart[index])
+        return 1;
+    const ap_sop *s = &n->sop[update];
+    bool *needed = ap_cuda_find_needed(e, n, ap_sop_row_index(s));
+    for (uint32_t i = 0; i < n->nsops; i++) /* bad indices are seen by an owner alone, and by all who look for rows */
+        if (f->live[i] && !needed[i] && (n->sop[i].kind == AP_SOP_CHECK || n->sop[i].kind == AP_SOP_GATHER))
+            return 1;
+    for (int l = 0; l < n->nouter; l++) {
+        if (serial[l] && n->extent[l] > 1 && f->k->operand[s->operand].stride[l] != 0)
+            return 1;
+        if (serial[l])
+            turns = ap_sat_mul(turns, n->extent[l]);
+    }
+    most = ap_min_i64(ap_min_i64(most, MOST), ap_min_i64(s->extent, turns / TURNS));
+    while (2 * (int64_t)owners <= most)
+        owners *= 2;
+    return owners;
+}
+
 /* ---- alignment ---- */
 
 static bool is_multiple(const ap_affine *a, int64_t size, int64_t bytes)

@@ -369,11 +369,13 @@ static void plan_threads(const ap_emit *e, uint32_t index, const ap_nest_facts *
     if (!f->has_inner && !has_serial(p, f->n))
         choose_vector(e, index, f, p, p->lane);
     p->rows = shared_turns(p, f->n) / p->vector;
+    p->owners = ap_cuda_find_owners(e, index, f, p->serial, MANY_ROWS / ap_max_i64(p->rows, 1));
+    p->rows = ap_sat_mul(p->rows, p->owners);
 }
 
 ap_cuda_plan ap_cuda_plan_nest(const ap_emit *e, uint32_t index, const ap_nest_facts *f)
 {
-    ap_cuda_plan p = {.vector = 1, .vector_loop = AP_CUDA_NO_LOOP, .parts = 1, .lane = AP_CUDA_NO_LOOP};
+    ap_cuda_plan p = {.vector = 1, .vector_loop = AP_CUDA_NO_LOOP, .parts = 1, .owners = 1, .lane = AP_CUDA_NO_LOOP};
     int lane;
     int64_t width;
     ap_cuda_find_serial(e, index, f, p.serial);

@@ -1,4 +1,4 @@
-/* Windows and first elements of rows as CUDA: a thread for each window, a block for each row. */
+/* Windows and first elements of rows as CUDA: a thread or a warp for each window, a block for each row. */
 #include "backend/cuda/cuda.h"
 
 #include <inttypes.h>
@@ -6,13 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 256, LONG_SUM = 4096, SORTED_AT_ONCE = 2048 };
+enum {
+    BLOCK = 256,
+    LONG_SUM = 4096,
+    LARGE_WINDOW = 64,     /* from so many places on a warp shares a window, */
+    FEW_WINDOWS = 1 << 15, /* unless there are threads enough */
+    SORTED_AT_ONCE = 2048, /* elements of a row; longer ones are searched k times, or, for more than */
+    SEARCHED = 24,         /* elements, sorted piece by piece */
+};
 
 typedef struct writer {
     const ap_emit *e;
     ap_text *t;
     const ap_kernel *k;
     int depth;
+    bool shares; /* a warp has a window */
 } writer;
 
 #define line(w, ...) ap_emit_line((w)->e, (w)->t, (w)->depth, __VA_ARGS__)
@@ -63,12 +71,28 @@ static bool is_max(const ap_pooling *p)
     return p->kind == AP_POOL_MAX || p->kind == AP_POOL_ARGMAX;
 }
 
+static int64_t places_of(const ap_pooling *p)
+{
+    int64_t places = 1;
+    for (int d = 0; d < p->ndims; d++)
+        places = ap_sat_mul(places, p->dim[d].window.kernel);
+    return places;
+}
+
+static bool is_shared(const ap_pooling *p)
+{
+    int64_t places = places_of(p), windows = 1;
+    for (int l = 0; l < p->nloops; l++)
+        windows = ap_sat_mul(windows, p->extent[l]);
+    for (int d = 0; d < p->ndims; d++)
+        windows = ap_sat_mul(windows, p->dim[d].count);
+    return places >= LARGE_WINDOW && places <= INT32_MAX / 2 && windows < FEW_WINDOWS;
+}
+
 static const char *fold_type(const ap_kernel *k)
 {
     ap_dtype t = k->operand[0].dtype;
-    int64_t places = 1;
-    for (int d = 0; d < k->pool.ndims; d++)
-        places = ap_sat_mul(places, k->pool.dim[d].window.kernel);
+    int64_t places = places_of(&k->pool);
     if (is_max(&k->pool) || (ap_dtype_is_float(t) && places <= LONG_SUM))
         return ap_emit_register(t);
     return ap_dtype_is_float(t) ? "double" : "uint64_t";
@@ -127,6 +151,44 @@ static void open_window(writer *w, int d)
     line(w, "const int64_t e%d = f%d + %" PRId64 "*t%d;", d, d, m->window.dilation, d);
     line(w, "if (e%d < 0 || e%d >= %" PRId64 ")", d, d, m->extent);
     line(w, "    continue;");
+}
+
+static void open_windows(writer *w)
+{
+    const ap_pooling *p = &w->k->pool;
+    int64_t step = places_of(p);
+    char head[128];
+    for (int d = 0; d < p->ndims && !w->shares; d++)
+        open_window(w, d);
+    if (!w->shares)
+        return;
+    for (int d = 0; d < p->ndims; d++)
+        line(w, "const int64_t f%d = %" PRId64 "*o%d - %" PRId64 ";", d, p->dim[d].window.stride, d,
+             p->dim[d].window.lo);
+    snprintf(head, sizeof head, "for (int tap = lane; tap < %" PRId64 "; tap += 32)", step);
+    open_block(w, head);
+    for (int d = 0; d < p->ndims; d++) {
+        const ap_window *m = &p->dim[d].window;
+        step /= m->kernel;
+        line(w, "const int64_t e%d = f%d + %" PRId64 "*(tap / %" PRId64 " %% %" PRId64 ");", d, d, m->dilation, step,
+             m->kernel);
+        line(w, "if (e%d < 0 || e%d >= %" PRId64 ")", d, d, p->dim[d].extent);
+        line(w, "    continue;");
+    }
+}
+
+/* What the threads of a warp have of a window, together. */
+static void join_window(writer *w)
+{
+    const ap_pooling *p = &w->k->pool;
+    const char *type = fold_type(w->k);
+    if (p->kind == AP_POOL_ARGMAX) {
+        line(w, "at = aprt_fold_row<32, aprt_first_most<%s>>(aprt_place<%s>{acc, at}, nullptr).at;", type, type);
+        return;
+    }
+    line(w, "acc = aprt_fold_row<32, aprt_%s<%s>>(acc, nullptr);", is_max(p) ? "most" : "sum", type);
+    if (p->kind == AP_POOL_AVG)
+        line(w, "places = aprt_fold_row<32, aprt_sum<int64_t>>(places, nullptr);");
 }
 
 static const char *place_text(const writer *w)
@@ -203,11 +265,12 @@ static void print_window(writer *w)
         line(w, "int64_t at = -1;");
     if (averages)
         line(w, "int64_t places = %d;", p->kind == AP_POOL_AVG_PADS);
-    for (int d = 0; d < p->ndims; d++)
-        open_window(w, d);
+    open_windows(w);
     print_take(w);
-    for (int d = 0; d < p->ndims; d++)
+    for (int d = 0; d < (w->shares ? 1 : p->ndims); d++)
         close_block(w);
+    if (w->shares)
+        join_window(w);
     if (p->kind == AP_POOL_AVG_PADS)
         count_padded(w);
     ap_text_init(&y, &w->e->ctx->scratch);
@@ -219,7 +282,8 @@ static void print_window(writer *w)
                         : !averages                        ? "acc"
                         : strcmp(fold_type(w->k), "float") ? "places > 0 ? acc / (double)places : acc"
                                                            : "places > 0 ? acc / (float)places : acc";
-    line(w, "y0[%s] = (%s)%s%s);", y.len ? ap_text_str(&y) : "0", ap_dtype_c(to), stored(to), value);
+    line(w, "%sy0[%s] = (%s)%s%s);", w->shares ? "if (lane == 0) " : "", y.len ? ap_text_str(&y) : "0", ap_dtype_c(to),
+         stored(to), value);
 }
 
 static void print_header(const ap_emit *e, uint32_t index, ap_text *t, int block)
@@ -252,20 +316,27 @@ void ap_cuda_pool(const ap_emit *e, uint32_t index, ap_text *kernel, ap_text *la
 {
     writer w = {.e = e, .t = kernel, .k = e->kernel[index], .depth = 1};
     bool none = has_none(w.k->pool.nloops, w.k->pool.extent);
+    w.shares = is_shared(&w.k->pool);
+    int per_block = w.shares ? BLOCK / 32 : BLOCK;
     for (int d = 0; d < w.k->pool.ndims; d++)
         none = none || w.k->pool.dim[d].count <= 0;
     if (none)
         return;
     print_header(e, index, kernel, BLOCK);
     line(&w, "const int64_t rows = %s;", rows_text(&w));
-    open_block(
-        &w, "for (int64_t row = (int64_t)blockIdx.x * 256 + threadIdx.x; row < rows; row += (int64_t)gridDim.x * 256)");
+    if (w.shares)
+        line(&w, "const int lane = threadIdx.x %% 32;");
+    char head[160];
+    snprintf(head, sizeof head,
+             "for (int64_t row = (int64_t)blockIdx.x * %d + threadIdx.x%s; row < rows; row += (int64_t)gridDim.x * %d)",
+             per_block, w.shares ? " / 32" : "", per_block);
+    open_block(&w, head);
     line(&w, "int64_t rest = row;");
     print_indices(&w);
     print_window(&w);
     close_block(&w);
     ap_text_add(kernel, "}\n");
-    print_launch(e, index, launch, rows_text(&w), BLOCK, BLOCK);
+    print_launch(e, index, launch, rows_text(&w), BLOCK, per_block);
 }
 
 /* ---- the first k of rows ---- */
@@ -336,6 +407,38 @@ static void search_row(writer *w, int block, const char *type)
     close_block(w);
 }
 
+/* Of long ones whose first elements are many: what is best so far, k of them, and the next ones behind, sorted together
+ * until none is left. */
+static void merge_row(writer *w, int block, const char *type)
+{
+    const ap_topk *k = &w->k->topk;
+    const char *largest = k->largest ? "true" : "false", *load = loaded(w->k->operand[0].dtype);
+    int64_t step = SORTED_AT_ONCE - k->k;
+    ap_text head;
+    ap_text_init(&head, &w->e->ctx->scratch);
+    ap_text_addf(&head, "for (int64_t begin = 0; begin < %" PRId64 "; begin += begin ? %" PRId64 " : %d)", k->n, step,
+                 SORTED_AT_ONCE);
+    open_block(w, ap_text_str(&head));
+    line(w, "const int kept = begin ? (int)%" PRId64 " : 0;", k->k);
+    ap_text_init(&head, &w->e->ctx->scratch);
+    ap_text_addf(&head, "for (int j = kept + (int)threadIdx.x; j < %d; j += %d)", SORTED_AT_ONCE, block);
+    open_block(w, ap_text_str(&head));
+    line(w, "const int64_t i = begin + (j - kept);");
+    line(w, "const bool there = i < %" PRId64 ";", k->n);
+    line(w, "row[j].x = there ? %s(x0[from + %" PRId64 "*i]) : (%s)0;", load, k->stride[0], type);
+    line(w, "row[j].at = there ? i : -1;");
+    close_block(w);
+    line(w, "__syncthreads();");
+    line(w, "aprt_sort<%s, %d, %d>(row);", largest, block, SORTED_AT_ONCE);
+    close_block(w);
+    ap_text_init(&head, &w->e->ctx->scratch);
+    ap_text_addf(&head, "for (int j = threadIdx.x; j < %" PRId64 "; j += %d)", k->k, block);
+    open_block(w, ap_text_str(&head));
+    store_first(w, "row[j]", "j");
+    close_block(w);
+    line(w, "__syncthreads();");
+}
+
 static const char *topk_rows(const writer *w)
 {
     ap_text t;
@@ -353,12 +456,15 @@ void ap_cuda_topk(const ap_emit *e, uint32_t index, ap_text *kernel, ap_text *la
     if (has_none(n->nouter, n->extent))
         return;
     bool sorts = w.k->topk.n <= SORTED_AT_ONCE;
+    bool merges = !sorts && w.k->topk.k > SEARCHED && w.k->topk.k <= SORTED_AT_ONCE / 2;
     int size = 64, block;
     while (size < w.k->topk.n && size < SORTED_AT_ONCE)
         size *= 2;
     block = sorts ? (size / 2 < 256 ? size / 2 : 256) : 1024;
+    if (merges)
+        block = 512;
     print_header(e, index, kernel, block);
-    if (sorts)
+    if (sorts || merges)
         line(&w, "__shared__ aprt_place<%s> row[%d];", type, size);
     else
         line(&w, "alignas(16) __shared__ unsigned char shared[APRT_FOLD_BYTES];");
@@ -378,6 +484,8 @@ void ap_cuda_topk(const ap_emit *e, uint32_t index, ap_text *kernel, ap_text *la
     line(&w, "const int64_t from = %s, to = %s, at = %s;", row_start(&w, 0), row_start(&w, 1), row_start(&w, 2));
     if (sorts)
         sort_row(&w, size, block, type);
+    else if (merges)
+        merge_row(&w, block, type);
     else
         search_row(&w, block, type);
     close_block(&w);

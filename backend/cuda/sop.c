@@ -142,7 +142,8 @@ static const char *element(const ap_cuda_writer *w, uint32_t id)
 
 static bool guards_row(const ap_cuda_writer *w, const ap_sop *s)
 {
-    return !(ap_nest_is_checked(&w->f, s) && ap_nest_holds_all(&w->f, s) && s->limit > 0);
+    bool owned = s->kind == AP_SOP_UPDATE && w->p.owners > 1;
+    return owned || !(ap_nest_is_checked(&w->f, s) && ap_nest_holds_all(&w->f, s) && s->limit > 0);
 }
 
 bool ap_cuda_is_keeper(const ap_cuda_writer *w, uint32_t id)
@@ -229,13 +230,15 @@ static void print_row(ap_cuda_writer *w, uint32_t id, int level)
         line(w, "const %s r%u = (%s)(%s);", type, id, type, row);
         return;
     }
+    const char *mine =
+        s->kind == AP_SOP_UPDATE && w->p.owners > 1 ? text(w, " && ((%s) & %d) == owner", row, w->p.owners - 1) : "";
     if (checked && s->limit > 0)
-        line(w, "const bool here%u = %s >= 0 && %s < %" PRId64 ";", id, row, row, s->extent);
+        line(w, "const bool here%u = %s >= 0 && %s < %" PRId64 "%s;", id, row, row, s->extent, mine);
     else if (all)
-        line(w, "const bool here%u = %s >= 0 && %s < %" PRId64 ";", id, x, x, s->limit);
+        line(w, "const bool here%u = %s >= 0 && %s < %" PRId64 "%s;", id, x, x, s->limit, mine);
     else
-        line(w, "const bool here%u = %s >= 0 && %s < %" PRId64 " && %s >= 0 && %s < %" PRId64 ";", id, x, x, s->limit,
-             row, row, s->extent);
+        line(w, "const bool here%u = %s >= 0 && %s < %" PRId64 " && %s >= 0 && %s < %" PRId64 "%s;", id, x, x, s->limit,
+             row, row, s->extent, mine);
     line(w, "const %s r%u = here%u ? (%s)(%s) : 0;", type, id, id, type, row);
 }
 
@@ -516,8 +519,36 @@ static bool is_in_phase(const ap_cuda_writer *w, uint32_t id)
     return w->phase == AP_CUDA_WHOLE || w->varies[id] == (w->phase == AP_CUDA_ELEMENT);
 }
 
+/* One of several threads that share the rows of an update: first where the update goes, then, if the row is its own,
+ * the rest. */
+static void statements_of_owner(ap_cuda_writer *w, int level)
+{
+    uint32_t update = 0;
+    while (w->n->sop[update].kind != AP_SOP_UPDATE)
+        update++;
+    bool *needed = ap_cuda_find_needed(w->e, w->n, ap_sop_row_index(&w->n->sop[update]));
+    for (int rest = 0; rest < 2; rest++) {
+        for (uint32_t i = 0; i < w->n->nsops; i++) {
+            if (!w->f.live[i] || w->n->sop[i].kind == AP_SOP_CONST || needed[i] == (rest != 0))
+                continue;
+            if (ap_sop_has_row(&w->n->sop[i]) && i != update)
+                print_row(w, i, level);
+            print_value(w, i, level);
+        }
+        if (rest == 0) {
+            print_row(w, update, level);
+            line(w, "if (!here%u)", update);
+            line(w, "    continue;");
+        }
+    }
+}
+
 void ap_cuda_statements(ap_cuda_writer *w, int section, int level)
 {
+    if (w->p.owners > 1) {
+        statements_of_owner(w, level);
+        return;
+    }
     for (uint32_t i = 0; i < w->n->nsops; i++) {
         const ap_sop *s = &w->n->sop[i];
         if (!w->f.live[i] || s->kind == AP_SOP_CONST || s->section != section)

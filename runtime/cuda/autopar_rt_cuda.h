@@ -47,9 +47,7 @@ void aprt_cuda_arrived(aprt_device *d, uint32_t n);
  * AUTOPAR_TF32=1 says so when a program is opened; F16 and BF16 with sums in F32. */
 typedef enum aprt_cuda_after {
     APRT_CUDA_NOTHING,
-    APRT_CUDA_BIAS, /* C + bias[n] */
-    APRT_CUDA_RELU, /* max(C, 0) */
-    APRT_CUDA_BIAS_RELU,
+    APRT_CUDA_BIAS,      /* C + bias[n] */
     APRT_CUDA_GELU_TANH, /* the approximation by tanh, as cuBLASLt has it */
     APRT_CUDA_BIAS_GELU_TANH
 } aprt_cuda_after;

@@ -78,9 +78,9 @@ static __global__ void fold_box(cuda_box box, int64_t count, int32_t fold, int32
     }
 }
 
-/* As cuBLASLt does it: what follows a product whose sums are zero. */
+/* As cuBLASLt does it: what follows a product. `sums`: in dst; otherwise they are zero. */
 template <typename O>
-static __global__ void after_box(cuda_box box, int64_t count, int32_t after, const typename O::type *bias,
+static __global__ void after_box(cuda_box box, int64_t count, int32_t after, bool sums, const typename O::type *bias,
                                  typename O::type *dst)
 {
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
@@ -88,11 +88,26 @@ static __global__ void after_box(cuda_box box, int64_t count, int32_t after, con
         int64_t a, b;
         find(box, i, &a, &b);
         typename O::wide x = bias ? O::to(bias[a]) : (typename O::wide)0;
-        if (after == APRT_CUDA_RELU || after == APRT_CUDA_BIAS_RELU)
-            x = O::most(x, (typename O::wide)0);
+        if (sums)
+            x = O::add(O::to(dst[b]), x);
         if (after == APRT_CUDA_GELU_TANH || after == APRT_CUDA_BIAS_GELU_TANH)
             x = (typename O::wide)(0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))));
         dst[b] = O::from(x);
+    }
+}
+
+/* Where the matrices of a batch begin: out[i] of A, out[count + i] of B, out[2*count + i] of C. */
+static __global__ void point(cuda_box ab, cuda_box c, int64_t count, int64_t size, const char *x, const char *y,
+                             const char *z, const char **out)
+{
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        int64_t at_x, at_y, at_z, same;
+        find(ab, i, &at_x, &at_y);
+        find(c, i, &at_z, &same);
+        out[i] = x + at_x * size;
+        out[count + i] = y + at_y * size;
+        out[2 * count + i] = z + at_z * size;
     }
 }
 
@@ -165,26 +180,34 @@ extern "C" cudaError_t cuda_box_fold(cudaStream_t stream, int blocks, const cuda
 }
 
 template <typename O>
-static cudaError_t launch_after(cudaStream_t stream, int blocks, const cuda_box *box, int32_t after, const void *bias,
-                                void *dst)
+static cudaError_t launch_after(cudaStream_t stream, int blocks, const cuda_box *box, int32_t after, bool sums,
+                                const void *bias, void *dst)
 {
     typedef typename O::type T;
-    APRT_LAUNCH(after_box<O>, blocks, THREADS, 0, stream, *box, count_of(box), after, (const T *)bias, (T *)dst);
+    APRT_LAUNCH(after_box<O>, blocks, THREADS, 0, stream, *box, count_of(box), after, sums, (const T *)bias, (T *)dst);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t cuda_box_point(cudaStream_t stream, int blocks, const cuda_box *ab, const cuda_box *c,
+                                      int64_t size, const void *x, const void *y, const void *z, void *out)
+{
+    APRT_LAUNCH(point, blocks, THREADS, 0, stream, *ab, *c, count_of(ab), size, (const char *)x, (const char *)y,
+                (const char *)z, (const char **)out);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t cuda_box_after(cudaStream_t stream, int blocks, const cuda_box *box, int32_t dtype,
-                                      int32_t after, const void *bias, void *dst)
+                                      int32_t after, bool sums, const void *bias, void *dst)
 {
     switch (dtype) {
     case APRT_F32:
-        return launch_after<of_f32>(stream, blocks, box, after, bias, dst);
+        return launch_after<of_f32>(stream, blocks, box, after, sums, bias, dst);
     case APRT_F64:
-        return launch_after<of_f64>(stream, blocks, box, after, bias, dst);
+        return launch_after<of_f64>(stream, blocks, box, after, sums, bias, dst);
     case APRT_F16:
-        return launch_after<of_f16>(stream, blocks, box, after, bias, dst);
+        return launch_after<of_f16>(stream, blocks, box, after, sums, bias, dst);
     case APRT_BF16:
-        return launch_after<of_bf16>(stream, blocks, box, after, bias, dst);
+        return launch_after<of_bf16>(stream, blocks, box, after, sums, bias, dst);
     default:
         return cudaErrorInvalidValue;
     }

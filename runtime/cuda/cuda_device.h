@@ -179,9 +179,13 @@ cudaError_t cuda_box_copy(cudaStream_t stream, int blocks, const aprt_box *box, 
 cudaError_t cuda_box_fold(cudaStream_t stream, int blocks, const aprt_box *box, int32_t dtype, aprt_fold fold,
                           int32_t n, int64_t apart, const void *src, void *dst);
 
-/* What follows a product of nothing: dst[b] = after(0, bias[a]). */
+/* What follows a product: dst[b] = after(dst[b], bias[a]), or, without `sums`, of zeros. */
 cudaError_t cuda_box_after(cudaStream_t stream, int blocks, const aprt_box *box, int32_t dtype, aprt_cuda_after after,
-                           const void *bias, void *dst);
+                           bool sums, const void *bias, void *dst);
+/* Addresses of a batch of matrices of elements of `size` bytes: of A, then of B, by a and b of the box `ab`, then of C,
+ * by a of the box c. */
+cudaError_t cuda_box_point(cudaStream_t stream, int blocks, const aprt_box *ab, const aprt_box *c, int64_t size,
+                           const void *x, const void *y, const void *z, void *out);
 
 /* Blocks of 256 threads for so many elements. */
 static inline int cuda_blocks(const aprt_device *d, int64_t elements)

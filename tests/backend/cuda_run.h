@@ -47,9 +47,10 @@ static const char cuda_run_head[] =
     "            pc += i[l] * p.stride_c[l], add = add || (p.sum[l] && i[l] > 0);\n        }\n"
     "        double s = add ? element(p.dtype, c, pc) : 0;\n        for (int64_t j = 0; j < t.k; j++)\n"
     "            s += element(p.dtype, a, pa + j * p.csa) * element(p.dtype, b, pb + j * p.rsb);\n"
-    "        bool biased = p.after == APRT_CUDA_BIAS || p.after == APRT_CUDA_BIAS_RELU;\n"
+    "        bool gelu = p.after == APRT_CUDA_GELU_TANH || p.after == APRT_CUDA_BIAS_GELU_TANH;\n"
+    "        bool biased = p.after == APRT_CUDA_BIAS || p.after == APRT_CUDA_BIAS_GELU_TANH;\n"
     "        if (biased) s += element(p.dtype, bias, i[L + 1]);\n"
-    "        if (p.after == APRT_CUDA_RELU || p.after == APRT_CUDA_BIAS_RELU) s = aprt_max_f64(s, 0);\n"
+    "        if (gelu) s = 0.5 * s * (1 + tanh(0.79788456080286536 * (s + 0.044715 * s * s * s)));\n"
     "        set(p.dtype, c, pc, s);\n        int l = L + 1;\n        while (l >= 0 && ++i[l] == t.n[l]) i[l--] = 0;\n"
     "        if (l < 0) return;\n    }\n}\n"
     "void aprt_cuda_gemm(aprt_device *, const aprt_cuda_product *p, const int64_t *turns_of, const void *a, const void "
@@ -194,7 +195,8 @@ static inline int cuda_build(ap_ctx *ctx, const ap_program *g, const ap_backend_
         cuda_write_run(&e) != AP_OK)
         return 1;
     snprintf(command, sizeof command,
-             "cd %s && for f in kernels run; do c++ -std=c++17 -O1 -g -fPIC -Wall -Wextra -Wno-unknown-pragmas "
+             "cd %s && for f in kernels run; do c++ -std=c++17 -O1 -g -fPIC -ffp-contract=off -Wall -Wextra "
+             "-Wno-unknown-pragmas "
              "-Wno-unused-function -Wno-unused-parameter -Wno-unused-variable -Wno-maybe-uninitialized %s "
              "-I%s/tests/cudashim/include -I%s/runtime -I%s/runtime/cuda "
              "-include cudashim.h "

@@ -50,7 +50,7 @@ bool layouts_fit(const Problem &p)
         return false;
     for (const Layout *l : {&p.a, &p.b, &p.c, &p.d}) {
         uint64_t least = l->order == CUBLASLT_ORDER_COL ? l->rows : l->cols;
-        if (l->ld < 1 || (uint64_t)l->ld < least || l->batch != p.d.batch)
+        if (l->ld < 1 || (uint64_t)l->ld < least || l->batch != p.d.batch || l->mode != p.d.mode)
             return false;
     }
     return true;
@@ -76,10 +76,12 @@ bool epilogue_fits(const Problem &p)
     case CUBLASLT_EPILOGUE_RELU:
     case CUBLASLT_EPILOGUE_BIAS:
     case CUBLASLT_EPILOGUE_RELU_BIAS:
-    case CUBLASLT_EPILOGUE_GELU:
-    case CUBLASLT_EPILOGUE_GELU_BIAS:
         /* a bias is along the rows of D, whose order is that of columns then */
         return p.d.type != CUDA_R_64F && p.d.order == CUBLASLT_ORDER_COL;
+    case CUBLASLT_EPILOGUE_GELU:
+    case CUBLASLT_EPILOGUE_GELU_BIAS:
+        /* the library may have no algorithm with it: not for rows that do not fill accesses of 16 bytes, here */
+        return p.d.type != CUDA_R_64F && p.d.order == CUBLASLT_ORDER_COL && p.d.rows * element_size(p.d.type) % 16 == 0;
     default:
         return false;
     }
@@ -90,7 +92,7 @@ uint64_t shape_hash(const Problem &p)
     uint64_t h = 1;
     for (const Layout *l : {&p.a, &p.b, &p.c, &p.d})
         for (uint64_t v : {(uint64_t)l->type, (uint64_t)l->order, l->rows, l->cols, (uint64_t)l->ld, (uint64_t)l->batch,
-                           (uint64_t)l->stride})
+                           (uint64_t)l->stride, (uint64_t)l->mode})
             h = mix(h ^ v);
     for (int32_t v : {p.desc.compute, p.desc.transa, p.desc.transb, p.desc.epilogue})
         h = mix(h ^ (uint64_t)v);
@@ -103,6 +105,8 @@ size_t span(const Layout &l)
     uint64_t length = l.order == CUBLASLT_ORDER_COL ? l.rows : l.cols;
     if (lines == 0 || length == 0)
         return 0;
+    if (l.mode == CUBLASLT_BATCH_MODE_POINTER_ARRAY)
+        return (size_t)l.batch * sizeof(void *);
     int64_t last = (int64_t)(lines - 1) * l.ld + (int64_t)length - 1 + (l.batch - 1) * l.stride;
     return (size_t)(last + 1) * element_size(l.type);
 }
@@ -134,8 +138,9 @@ bool operands_fit(const Problem &p, const Algo &algo, const Operands &o, int dev
            (o.beta == 0 || memory_check(o.c, span(p.c), device, "cublasLtMatmul: C")) &&
            (!bias || memory_check(p.desc.bias, bias_span(p), device, "cublasLtMatmul: bias")) &&
            memory_check(o.workspace, algo.workspace, device, "cublasLtMatmul: workspace") &&
-           aligned(o.a, algo.align[0], "A") && aligned(o.b, algo.align[1], "B") &&
-           (o.beta == 0 || aligned(o.c, algo.align[2], "C")) && aligned(o.d, algo.align[3], "D");
+           (p.d.mode == CUBLASLT_BATCH_MODE_POINTER_ARRAY || /* each matrix is looked at when it is there */
+            (aligned(o.a, algo.align[0], "A") && aligned(o.b, algo.align[1], "B") &&
+             (o.beta == 0 || aligned(o.c, algo.align[2], "C")) && aligned(o.d, algo.align[3], "D")));
 }
 
 /* With no preference for alignment, pointers are taken to be aligned to 256 bytes. */
@@ -216,7 +221,7 @@ size_t cublasLtGetVersion(void)
 cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t l, cudaDataType type, uint64_t rows, uint64_t cols,
                                         int64_t ld)
 {
-    Layout layout = {type, CUBLASLT_ORDER_COL, rows, cols, ld, 1, 0};
+    Layout layout = {type, CUBLASLT_ORDER_COL, rows, cols, ld, 1, 0, CUBLASLT_BATCH_MODE_STRIDED};
     memset(l, 0, sizeof *l);
     memcpy(l->data, &layout, sizeof layout);
     return done(known(type));
@@ -258,6 +263,8 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublas
         return done(take(&layout->batch, 4, from, size) && layout->batch >= 1);
     case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
         return done(take(&layout->stride, 8, from, size));
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_MODE:
+        return done(take(&layout->mode, 4, from, size) && layout->mode <= CUBLASLT_BATCH_MODE_POINTER_ARRAY);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -415,10 +422,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                   wide ? *(const double *)alpha : *(const float *)alpha,
                   wide ? *(const double *)beta : *(const float *)beta,
                   workspace,
-                  workspace_bytes};
+                  workspace_bytes,
+                  {0, 0, 0, 0}};
     Algo algo = choose(p, Preference{0, {16, 16, 16, 16}}); /* with none given, the library chooses one itself */
     if (with)
         memcpy(&algo, with->data, sizeof algo);
+    memcpy(o.align, algo.align, sizeof o.align);
     if (!operands_fit(p, algo, o, s->device))
         return CUBLAS_STATUS_INVALID_VALUE;
     Lock lock(machine().lock);

@@ -52,6 +52,14 @@ float matmul_tf32(float f)
 
 namespace
 {
+/* Where a matrix of the batch begins. */
+const void *matrix(const Layout &l, const void *base, int64_t batch)
+{
+    if (l.mode == CUBLASLT_BATCH_MODE_POINTER_ARRAY)
+        return ((const void *const *)base)[batch];
+    return (const char *)base + batch * l.stride * (int64_t)element_size(l.type);
+}
+
 int64_t place(const Layout &l, int64_t row, int64_t col)
 {
     return l.order == CUBLASLT_ORDER_COL ? row + col * l.ld : row * l.ld + col;
@@ -77,7 +85,7 @@ double after(const Problem &p, double v, int64_t row, int64_t batch)
     if (e & CUBLASLT_EPILOGUE_BIAS)
         v = (float)(v + matmul_read(p.desc.bias, row + batch * p.desc.bias_stride, type));
     if (e & CUBLASLT_EPILOGUE_RELU)
-        return v > 0 || v != v ? v : 0;
+        return v > 0 ? v : 0; /* nobody says that NaN passes */
     if (e & CUBLASLT_EPILOGUE_GELU) {
         float x = (float)v;
         return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
@@ -91,8 +99,10 @@ template <typename T> void multiply(const Problem &p, const Operands &o, int64_t
     bool ta = p.desc.transa != CUBLAS_OP_N, tb = p.desc.transb != CUBLAS_OP_N;
     bool rounded = p.desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     int64_t m = (int64_t)p.d.rows, n = (int64_t)p.d.cols, k = (int64_t)(ta ? p.a.rows : p.a.cols);
-    std::vector<T> a = widen<T>(p.a, o.a, batch * p.a.stride, ta, rounded);
-    std::vector<T> b = widen<T>(p.b, o.b, batch * p.b.stride, tb, rounded);
+    std::vector<T> a = widen<T>(p.a, matrix(p.a, o.a, batch), 0, ta, rounded);
+    std::vector<T> b = widen<T>(p.b, matrix(p.b, o.b, batch), 0, tb, rounded);
+    const void *c = o.beta != 0 ? matrix(p.c, o.c, batch) : nullptr;
+    void *d = (void *)matrix(p.d, o.d, batch);
     std::vector<T> low((size_t)n), high((size_t)n);
     for (int64_t i = 0; i < m; i++) {
         std::fill(low.begin(), low.end(), (T)0);
@@ -106,32 +116,38 @@ template <typename T> void multiply(const Problem &p, const Operands &o, int64_t
         for (int64_t j = 0; j < n; j++) {
             T v = (T)o.alpha * (low[(size_t)j] + high[(size_t)j]);
             if (o.beta != 0)
-                v += (T)o.beta * (T)matmul_read(o.c, batch * p.c.stride + place(p.c, i, j), p.c.type);
-            matmul_write(o.d, batch * p.d.stride + place(p.d, i, j), p.d.type, after(p, v, i, batch));
+                v += (T)o.beta * (T)matmul_read(c, place(p.c, i, j), p.c.type);
+            matmul_write(d, place(p.d, i, j), p.d.type, after(p, v, i, batch));
         }
     }
 }
 
-void touch(const Layout &l, const void *base, bool writes)
+void touch(const Layout &l, const void *base, uint32_t align, bool writes)
 {
     int64_t lines = (int64_t)(l.order == CUBLASLT_ORDER_COL ? l.cols : l.rows);
     size_t bytes = (size_t)(l.order == CUBLASLT_ORDER_COL ? l.rows : l.cols) * element_size(l.type);
-    for (int64_t batch = 0; batch < l.batch; batch++)
+    bool by_address = l.mode == CUBLASLT_BATCH_MODE_POINTER_ARRAY;
+    if (by_address)
+        check_range(base, (size_t)l.batch * sizeof(void *), false);
+    for (int64_t batch = 0; batch < l.batch; batch++) {
+        const char *at = (const char *)matrix(l, base, batch);
+        if (by_address && (uintptr_t)at % align)
+            report("cublasLtMatmul: a matrix by address, %p, is not aligned to %u bytes", (const void *)at, align);
         for (int64_t i = 0; i < lines; i++)
-            check_range((const char *)base + (batch * l.stride + i * l.ld) * (int64_t)element_size(l.type), bytes,
-                        writes);
+            check_range(at + i * l.ld * (int64_t)element_size(l.type), bytes, writes);
+    }
 }
 } // namespace
 
 void matmul_run(const Problem &p, const Operands &o, size_t workspace)
 {
-    touch(p.a, o.a, false);
-    touch(p.b, o.b, false);
+    touch(p.a, o.a, o.align[0], false);
+    touch(p.b, o.b, o.align[1], false);
     if (o.beta != 0)
-        touch(p.c, o.c, false);
+        touch(p.c, o.c, o.align[2], false);
     if (p.desc.epilogue & CUBLASLT_EPILOGUE_BIAS)
         check_range(p.desc.bias, bias_span(p), false);
-    touch(p.d, o.d, true);
+    touch(p.d, o.d, o.align[3], true);
     if (workspace) {
         check_range(o.workspace, workspace, true);
         memset(o.workspace, 0xff, workspace); /* it is the library's */

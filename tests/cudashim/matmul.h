@@ -14,6 +14,7 @@ struct Layout {
     int64_t ld;
     int32_t batch;
     int64_t stride;
+    uint32_t mode; /* cublasLtBatchMode_t */
 };
 struct Desc {
     int32_t compute, scale, pointer_mode, transa, transb, epilogue, bias_type; /* bias_type -1: that of D */
@@ -38,6 +39,7 @@ struct Operands {
     double alpha, beta;
     void *workspace;
     size_t workspace_bytes;
+    uint32_t align[4]; /* of matrices by address: A, B, C, D */
 };
 
 size_t element_size(int32_t type); /* a cudaDataType */

@@ -37,9 +37,9 @@ def program(autopar):
     return make
 
 
-def checked(autopar, out, data, seed):
+def checked(autopar, out, data, seed, *options):
     env = {**os.environ, "CUDASHIM_SEED": str(seed), "CUDASHIM_QUIET": "1"}
-    p = autopar("check", out, "--data", data, env=env)
+    p = autopar("check", out, "--data", data, *options, env=env)
     assert "cudashim" not in p.stderr, p.stderr
     assert ": ok" in p.stdout, p.stdout
 

@@ -59,6 +59,7 @@ typedef cublasLtMatmulDescOpaque_t *cublasLtMatmulDesc_t;
 typedef cublasLtMatmulPreferenceOpaque_t *cublasLtMatmulPreference_t;
 
 typedef enum { CUBLASLT_POINTER_MODE_HOST = 0, CUBLASLT_POINTER_MODE_DEVICE = 1 } cublasLtPointerMode_t;
+typedef enum { CUBLASLT_BATCH_MODE_STRIDED = 0, CUBLASLT_BATCH_MODE_POINTER_ARRAY = 1 } cublasLtBatchMode_t;
 typedef enum { CUBLASLT_ORDER_COL = 0, CUBLASLT_ORDER_ROW = 1 } cublasLtOrder_t;
 typedef enum {
     CUBLASLT_MATRIX_LAYOUT_TYPE = 0,
@@ -67,7 +68,8 @@ typedef enum {
     CUBLASLT_MATRIX_LAYOUT_COLS = 3,
     CUBLASLT_MATRIX_LAYOUT_LD = 4,
     CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5,
-    CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET = 6
+    CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET = 6,
+    CUBLASLT_MATRIX_LAYOUT_BATCH_MODE = 8
 } cublasLtMatrixLayoutAttribute_t;
 typedef enum {
     CUBLASLT_MATMUL_DESC_COMPUTE_TYPE = 0,
