@@ -3,6 +3,7 @@
 #ifndef AP_TESTS_BACKEND_CUDA_HARNESS_H
 #define AP_TESTS_BACKEND_CUDA_HARNESS_H
 
+#define HARNESS_PRINTER
 #include "tests/backend/harness.h"
 
 #include "tests/backend/cuda_run.h"
@@ -26,24 +27,9 @@ static inline void cuda_build_files(built *b, const char *name)
                      0);
 }
 
-static inline void cuda_expect_equal(const char *text, double tolerance)
-{
-    built b = {.ctx = ap_ctx_create()};
-    b.p = parse_local(b.ctx, text);
-    cuda_build_files(&b, "t");
-    open_library(&b);
-    make_tensors(&b, 7);
-    check(b.ctx, ap_local_eval(b.p, &b.ctx->arena, b.want_in, b.want));
-    for (int turn = 0; turn < 2; turn++) {
-        assert_int_equal(run_built(&b), 0);
-        for (uint32_t i = 0; i < b.p->outputs.len; i++)
-            compare_output(&b, i, tolerance);
-    }
-    release_built(&b);
-}
-
 #define build_files cuda_build_files
 #define load_library open_library
-#define expect_equal cuda_expect_equal
+
+#include "tests/backend/expect.h"
 
 #endif

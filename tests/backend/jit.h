@@ -3,6 +3,7 @@
 #ifndef AP_TESTS_BACKEND_JIT_H
 #define AP_TESTS_BACKEND_JIT_H
 
+#define HARNESS_PRINTER
 #include "tests/backend/harness.h"
 
 #include "backend/llvm/llvm.h"
@@ -62,25 +63,10 @@ static inline void jit_release_built(built *b)
     release_built(b);
 }
 
-static inline void jit_expect_equal(const char *text, double tolerance)
-{
-    built b = {.ctx = ap_ctx_create()};
-    b.p = parse_local(b.ctx, text);
-    jit_build_files(&b, "t");
-    jit_load_library(&b);
-    make_tensors(&b, 7);
-    check(b.ctx, ap_local_eval(b.p, &b.ctx->arena, b.want_in, b.want));
-    for (int turn = 0; turn < 2; turn++) {
-        assert_int_equal(run_built(&b), 0);
-        for (uint32_t i = 0; i < b.p->outputs.len; i++)
-            compare_output(&b, i, tolerance);
-    }
-    jit_release_built(&b);
-}
-
 #define build_files jit_build_files
 #define load_library jit_load_library
 #define release_built jit_release_built
-#define expect_equal jit_expect_equal
+
+#include "tests/backend/expect.h"
 
 #endif

@@ -57,6 +57,41 @@ static void first_of_long_rows(void **state)
                  0);
 }
 
+/* So many that what is best is sorted with piece after piece; equals among them. */
+static void many_of_long_rows(void **state)
+{
+    (void)state;
+    expect_equal("local @t ranks 1 axes [] arena 0 params 0\ninput \"x\" f16[2,5000]\noutput \"y\" f16[2,700]\n"
+                 "output \"i\" i64[2,700]\n"
+                 "kernel topk @k {\n  read f16 [5000]\n  write f16 [700]\n  write i64 [700]\n  outer [2] inner []\n"
+                 "  smallest 700 of 5000 strides [1,1,1]\n}\ncall @k(input(0), output(0), output(1))\n",
+                 0);
+}
+
+/* Few windows of many places, each by a warp, some of them beyond the border. */
+static void large_windows(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"max", "sum", "avg", "avg_pads", "argmax"};
+    ap_ctx *ctx = ap_ctx_create();
+    ap_text t, body;
+    ap_text_init(&t, &ctx->arena);
+    ap_text_init(&body, &ctx->arena);
+    ap_text_add(&t, "local @t ranks 1 axes [] arena 0 params 0\ninput \"x\" f32[5,21,17]\n");
+    for (int k = 0; k < 5; k++) {
+        const char *to = k == 4 ? "i64" : "f32";
+        ap_text_addf(&t, "output \"y%d\" %s[5,3,4]\n", k, to);
+        ap_text_addf(&body,
+                     "kernel pool @k%d {\n  read f32\n  write %s\n  %s\n  loop 5 from 357 to 12\n"
+                     "  window 11/6+2:3 on 21 count 3 from 17 to 4\n  window 9/4+2:2 on 17 count 4 from 1 to 1\n}\n"
+                     "call @k%d(input(0), output(%d))\n",
+                     k, to, kinds[k], k, k);
+    }
+    ap_text_add(&t, ap_text_str(&body));
+    expect_equal(ap_text_str(&t), 1e-5);
+    ap_ctx_release(ctx);
+}
+
 /* A running sum by planes: each reads what the one before wrote, and many threads go side by side. */
 static void running_sum_by_planes(void **state)
 {
@@ -76,6 +111,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows),
         cmocka_unit_test(first_of_long_rows),
+        cmocka_unit_test(many_of_long_rows),
+        cmocka_unit_test(large_windows),
         cmocka_unit_test(running_sum_by_planes),
         cmocka_unit_test(softmax_with_temporary),
         cmocka_unit_test(large_temporaries_in_scratch),
