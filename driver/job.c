@@ -365,7 +365,7 @@ static ap_status note_times(ap_ctx *ctx, ap_program *p, const ap_cluster *c)
     return AP_OK;
 }
 
-/* Planning knows the operands and results of a composite, not what stands between the kernels into which it falls. */
+/* Lowering keeps to what was planned where it can; the rest is told. */
 static void note_memory(const ap_job *job, const ap_program *p)
 {
     int64_t limit = job->request.plan.memory;
