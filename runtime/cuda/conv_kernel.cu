@@ -209,7 +209,7 @@ static __global__ void direct(const conv_job j, int64_t depth, int64_t tiles_p, 
             __syncthreads();
             fetch<O, TM, TP>(j, s, group, k0, m0, depth, x, w);
             __syncthreads();
-#pragma unroll
+#pragma unroll 4
             for (int k = 0; k < T::TK; k++)
 #pragma unroll
                 for (int e = 0; e < T::EACH; e++)
