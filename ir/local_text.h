@@ -85,8 +85,8 @@ const char *ap_local_topk_fault(const ap_kernel *k);
 /* ---- ports: `"x" f32[8,32]` ---- */
 void ap_port_print(const ap_ctx *ctx, const ap_port *port, ap_text *out);
 /* A line each, "input" or "output" before it. */
-void ap_ports_print(const ap_ctx *ctx, uint32_t ninputs, const ap_port *input, uint32_t noutputs,
-                    const ap_port *output, ap_text *out);
+void ap_ports_print(const ap_ctx *ctx, uint32_t ninputs, const ap_port *input, uint32_t noutputs, const ap_port *output,
+                    ap_text *out);
 ap_status ap_port_parse(ap_lex *l, ap_port *out);
 
 /* ---- local_print.c, local_print_kernel.c ---- */

@@ -85,7 +85,7 @@ typedef struct ap_planning {
     ap_block block;
     ap_resharder *resharder;
     ap_rooms rooms;
-    const bool *filled; /* [value]: ap_filled_find */
+    const bool *filled;  /* [value]: ap_filled_find */
     uint32_t *holder_of; /* per value: index into holders, AP_NONE */
     uint32_t npoints;
     uint32_t nstrategies;           /* of steps */
