@@ -136,7 +136,8 @@ static inline void nest_softmax(random_nest *r)
     nest_sop(r, r->type, "store %d, %%%d", to, x);
 }
 
-/* Less the mean, over the deviation, times a vector. Three sections read the row. */
+/* Less the mean, over the deviation, plus a vector: times one that is infinite would tell whether what is left of equal
+ * elements is nothing or, where products are fused, a rounding. Three sections read the row. */
 static inline void nest_layernorm(random_nest *r)
 {
     int loops = nest_loops(r), a = nest_read(r, r->type, loops), g = nest_read(r, r->type, loops);
@@ -158,7 +159,7 @@ static inline void nest_layernorm(random_nest *r)
     ap_text_add(&r->sops, "  inner:\n");
     x = nest_sop(r, r->type, "sub %%%d, %%%d", nest_sop(r, r->type, "load %d", a), mean);
     x = nest_sop(r, r->type, "mul %%%d, %%%d", x, scale);
-    x = nest_sop(r, r->type, "mul %%%d, %%%d", x, nest_sop(r, r->type, "load %d", g));
+    x = nest_sop(r, r->type, "add %%%d, %%%d", x, nest_sop(r, r->type, "load %d", g));
     nest_sop(r, r->type, "store %d, %%%d", to, x);
 }
 
@@ -308,12 +309,13 @@ static inline void nest_choose_extents(random_nest *r, int kind)
     }
 }
 
-/* Of every sixth kernel one loop has as many turns as the call says. */
+/* Of every sixth kernel one loop has as many turns as the call says; of inner ones the first, since the record leaves
+ * open whether positions within a row count by extents or by turns. */
 static inline void nest_choose_turns(random_nest *r)
 {
     if (!r->fills)
         return;
-    int l = nest_draw(r->all, nest_loops(r));
+    int l = nest_draw(r->all, r->nouter + (r->ninner > 0));
     ap_text_addf(&r->turns, "  turns %d int %d\n", l, nest_int(r, nest_draw(r->all, r->extent[l] + 1)));
 }
 
@@ -432,8 +434,17 @@ static inline bool random_nests_sums(const ap_kernel *k)
     return false;
 }
 
-/* Numbers of sums as far as their type goes, relative to the largest of the output; all else as exactly as `fused`
- * allows: products that are added without being rounded before. NaN and infinities stand where they should. */
+static inline double random_nests_largest(const ap_tensor *t)
+{
+    double most = 0;
+    for (int64_t i = 0; i < t->count && ap_dtype_is_float(t->dtype); i++)
+        if (isfinite(t->at[i].f) && fabs(t->at[i].f) > most)
+            most = fabs(t->at[i].f);
+    return most;
+}
+
+/* Numbers of sums as far as their type goes, relative to the largest of output and operands; all else as exactly as
+ * `fused` allows: products that are added without being rounded before. NaN and infinities stand where they should. */
 static inline void random_nests_compare(built *b, uint32_t output, bool fused)
 {
     const ap_port *port = &b->program->outputs.at[output];
@@ -449,6 +460,9 @@ static inline void random_nests_compare(built *b, uint32_t output, bool fused)
             if (b->p->instrs.at[i].ref[r].space != AP_SPACE_OUTPUT || b->p->instrs.at[i].ref[r].index != output)
                 continue;
             sums = sums || random_nests_sums(k);
+            for (uint32_t o = 0; o < b->p->instrs.at[i].nrefs && random_nests_sums(k); o++)
+                if (b->p->instrs.at[i].ref[o].space == AP_SPACE_INPUT)
+                    scale = fmax(scale, random_nests_largest(&b->want_in[b->p->instrs.at[i].ref[o].index]));
             by = ap_name_str(b->ctx, k->name);
         }
     if (sums)
@@ -459,9 +473,7 @@ static inline void random_nests_compare(built *b, uint32_t output, bool fused)
                                              : 0;
     else if (fused && ap_dtype_is_float(port->dtype))
         tolerance = port->dtype == AP_F16 ? 2e-3 : port->dtype == AP_BF16 ? 1e-2 : 1e-6;
-    for (int64_t i = 0; i < want->count && ap_dtype_is_float(port->dtype); i++)
-        if (isfinite(want->at[i].f) && fabs(want->at[i].f) > scale)
-            scale = fabs(want->at[i].f);
+    scale = fmax(scale, random_nests_largest(want));
     for (int64_t i = 0; i < want->count; i++) {
         bool real = ap_dtype_is_float(port->dtype);
         double x = got.at[i].f, y = want->at[i].f;
