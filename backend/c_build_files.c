@@ -46,9 +46,9 @@ static const char pc[] = "prefix=${pcfiledir}\n"
                          "Name: @\n"
                          "Description: a model compiled by autopar\n"
                          "Version: 1\n"
-                         "Requires: autopar_rt%*\n"
+                         "Requires: autopar_rt*\n"
                          "Cflags: -I${prefix}\n"
-                         "Libs: -L${prefix} -l@\n";
+                         "Libs: -L${prefix} -l@+\n";
 
 /* Only where there are stages on GPUs. */
 static const char cmake_cuda[] =
@@ -65,8 +65,10 @@ static void print_sources(const ap_emit *e, ap_text *t)
     ap_text_add(t, ap_emit_has_target(e, AP_TARGET_CUDA) ? " kernels.cu" : "");
 }
 
-/* @ is the name; & the languages, ! the kernels, # and ~ stand around options of the C compiler, ^ and * are what GPUs
- * need; a $ that no { follows is the list of flags; % goes on to the libraries for convolutions and GPUs. */
+/* @ is the name; & the languages, ! the kernels, # and ~ stand around options of the C compiler, ^ is what GPUs need; a
+ * $ that no { follows is the list of flags; % goes on to the libraries for convolutions, * to those of the package that
+ * is wanted: that for GPUs has the static runtime in it, since its library asks more of that than the shared one shows,
+ * and + adds convolutions to it. */
 static void print_template(const ap_emit *e, ap_text *t, const char *s)
 {
     const bool cuda = ap_emit_has_target(e, AP_TARGET_CUDA);
@@ -84,7 +86,13 @@ static void print_template(const ap_emit *e, ap_text *t, const char *s)
         } else if (*s == '~') {
             ap_text_add(t, cuda ? ">\"" : "");
         } else if (*s == '*') {
-            ap_text_add(t, cuda ? " autopar_rt_cuda" : "");
+            ap_text_add(t, cuda ? "_cuda" : ap_backend_has_conv(e->program, e->opt->target) ? "_conv" : "");
+        } else if (*s == '+') {
+            if (cuda && ap_backend_has_conv(e->program, e->opt->target)) {
+#define X(library) ap_text_add(t, " " library);
+                AP_C_CONV_LIBRARIES(X)
+#undef X
+            }
         } else if (*s == '^') {
             if (cuda)
                 print_template(e, t, cmake_cuda);

@@ -61,7 +61,9 @@ set_target_properties(autopar_rt_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON C_
                       EXPORT_NAME rt_cuda)
 target_compile_options(autopar_rt_cuda PRIVATE $<TARGET_PROPERTY:ap_options,INTERFACE_COMPILE_OPTIONS>)
 target_compile_definitions(autopar_rt_cuda PRIVATE $<TARGET_PROPERTY:ap_options,INTERFACE_COMPILE_DEFINITIONS>)
-target_include_directories(autopar_rt_cuda PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/runtime)
+target_include_directories(autopar_rt_cuda PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/runtime
+                           PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/runtime/cuda>
+                                  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_include_directories(autopar_rt_cuda SYSTEM PRIVATE ${cuda_includes})
 target_link_libraries(autopar_rt_cuda PUBLIC autopar_rt)
 configure_file(runtime/cuda/autopar_rt_cuda.h ${CMAKE_BINARY_DIR}/include/autopar_rt_cuda.h COPYONLY)
