@@ -9,7 +9,7 @@ A program runs --rounds times with a trace, which has its last of --repeat runs 
 model runs again and again); the time of a kernel is the lower quartile over the rounds. The error is |predicted -
 measured| / measured. Printed for each model and for all: the median error over the kernels (every instruction counts
 once), the median by measured time (half of the time is spent in kernels predicted better), and the sum of all
-predictions against the sum of all measured times.
+predictions against the sum of all measured times; and the same by class of kernel.
 
 Without --profile the machine is measured first. With --clusters the measured times are compared with the predictions
 by other cluster files as well; the kernels are the same ones."""
@@ -80,6 +80,13 @@ class Program:
         self.kernels = [(e["name"], e["args"]["node"], e["args"]["predicted_us"]) for e in kernels]
         self.rounds.append([e["dur"] for e in kernels])
 
+    def classes(self):
+        """Of each kernel: nest, gemm, conv, pool, topk; exchange."""
+        text = subprocess.run([str(self.autopar), "dump", str(self.folder), "--format", "ir", "--state", "local"],
+                              check=True, capture_output=True, text=True).stdout
+        of = {name: kind for kind, name in re.findall(r"^\s*kernel (\w+) @(\S+)", text, re.M)}
+        return [of.get(k[0], "exchange") for k in self.kernels]
+
     def predicted_by(self, cluster, work):
         """Microseconds of each kernel by another cluster file, from the emitted table."""
         folder = work / (self.name + "-other")
@@ -116,6 +123,19 @@ def report(programs, predictions):
     print("| model | kernels | measured us | median error % | by time % | sum % |\n|---|---|---|---|---|---|")
     for name, n, us, one, two, three in rows:
         print(f"| {name} | {n} | {us:.1f} | {100 * one:.0f} | {100 * two:.0f} | {100 * three:+.0f} |")
+
+
+def by_class(programs, predictions):
+    rows = {}
+    for p in programs:
+        for kind, predicted, measured in zip(p.classes(), predictions[p.name], p.measured):
+            rows.setdefault(kind, []).append((predicted, measured))
+    print("\n| class | kernels | measured us | median error % | within 25 % | by time % | sum % |\n|---|---|---|---|---|---|---|")
+    for kind, pairs in sorted(rows.items()):
+        predicted, measured = np.asarray(pairs).T
+        one, two, three = summary(predicted, measured)
+        within = np.mean(abs(predicted - measured) <= 0.25 * measured)
+        print(f"| {kind} | {len(pairs)} | {measured.sum():.1f} | {100 * one:.0f} | {100 * within:.0f} | {100 * two:.0f} | {100 * three:+.0f} |")
 
 
 def worst(programs, count):
@@ -160,6 +180,7 @@ def main():
                 p.measure()
         predictions = {p.name: [k[2] for k in p.kernels] for p in programs}
         report(programs, predictions)
+        by_class(programs, predictions)
         worst(programs, o.worst)
         said = {p.name: {"kernels": p.kernels, "measured_us": p.measured} for p in programs}
         for i, cluster in enumerate(o.clusters):

@@ -132,7 +132,11 @@ static ap_status get_string(ap_ctx *ctx, const char *path, const cJSON *o, const
     X(across.latency_ps)                                                                                               \
     X(across.bytes_per_second)                                                                                         \
     X(across.shared_bytes_per_second)                                                                                  \
-    X(between.shared_bytes_per_second) X(cache_bytes) X(cache_bytes_per_second)
+    X(between.shared_bytes_per_second)                                                                                 \
+    X(function_flops_per_second) X(product_call_ps) X(conv_call_ps) X(fold_ps) X(conv_step_elements_per_second)
+/* 32 bits */
+#define CLUSTER_SMALL_INTS(X) X(lanes) X(tile_columns) X(tile_depth)
+#define CACHE_INTS(X) X(bytes) X(bytes_per_second)
 #define TIER_INTS(X) X(bytes) X(bytes_per_second) X(latency_ps)
 #define RESULT_INTS(X)                                                                                                 \
     X(cost_ps) X(bound_ps) X(compute_ps) X(communication_ps) X(transfer_ps) X(peak_bytes) X(param_bytes) X(slot_bytes)
@@ -169,6 +173,30 @@ static cJSON *reached_json(const ap_cluster *c)
     return list;
 }
 
+static const char *const conv_keys[AP_PRODUCT_KINDS] = {[AP_PRODUCT_SPATIAL] = "conv_spatial",
+                                                        [AP_PRODUCT_POINTWISE] = "conv_pointwise",
+                                                        [AP_PRODUCT_DEPTHWISE] = "conv_depthwise"};
+
+static void add_finer(cJSON *o, const ap_cluster *c)
+{
+    for (int k = AP_PRODUCT_SPATIAL; k < AP_PRODUCT_KINDS; k++)
+        if (c->conv_efficiency[k] > 0)
+            add_exact(o, conv_keys[k], c->conv_efficiency[k]);
+#define X(f)                                                                                                           \
+    if (c->f)                                                                                                          \
+        add_int(o, #f, c->f);
+    CLUSTER_SMALL_INTS(X)
+#undef X
+    cJSON *caches = c->ncaches ? cJSON_AddArrayToObject(o, "caches") : NULL;
+    for (int32_t i = 0; i < c->ncaches; i++) {
+        cJSON *cache = cJSON_CreateObject();
+#define X(f) add_int(cache, #f, c->cache[i].f);
+        CACHE_INTS(X)
+#undef X
+        cJSON_AddItemToArray(caches, cache);
+    }
+}
+
 /* Of unlike hosts also the groups; what stands beside them is the slowest of each. */
 static cJSON *cluster_json(const ap_cluster *c)
 {
@@ -183,8 +211,7 @@ static cJSON *cluster_json(const ap_cluster *c)
     if (c->cpu)
         cJSON_AddTrueToObject(o, "cpu");
     add_exact(o, "contract_efficiency", c->contract_efficiency);
-    if (c->conv_efficiency > 0)
-        add_exact(o, "conv_efficiency", c->conv_efficiency);
+    add_finer(o, c);
     if (c->nreached > 0)
         cJSON_AddItemToObject(o, "reached", reached_json(c));
 #define X(f) add_int(o, #f, c->f);
@@ -239,8 +266,11 @@ static ap_status read_efficiency(ap_ctx *ctx, const char *path, const cJSON *o, 
 {
     const cJSON *point, *list = cJSON_GetObjectItemCaseSensitive(o, "reached");
     AP_TRY(read_fraction(ctx, path, o, "contract_efficiency", &c->contract_efficiency));
-    if (cJSON_GetObjectItemCaseSensitive(o, "conv_efficiency"))
-        AP_TRY(read_fraction(ctx, path, o, "conv_efficiency", &c->conv_efficiency));
+    for (int k = AP_PRODUCT_SPATIAL; k < AP_PRODUCT_KINDS; k++)
+        if (cJSON_GetObjectItemCaseSensitive(o, conv_keys[k]))
+            AP_TRY(read_fraction(ctx, path, o, conv_keys[k], &c->conv_efficiency[k]));
+        else if (cJSON_GetObjectItemCaseSensitive(o, "conv_efficiency")) /* one of all, in older plans */
+            AP_TRY(read_fraction(ctx, path, o, "conv_efficiency", &c->conv_efficiency[k]));
     cJSON_ArrayForEach(point, list)
     {
         if (c->nreached == AP_MAX_REACHED)
@@ -251,6 +281,43 @@ static ap_status read_efficiency(ap_ctx *ctx, const char *path, const cJSON *o, 
         if (r->flops < 1 || (c->nreached > 1 && r->flops <= r[-1].flops))
             return ap_error(ctx, 0, "%s: the points of efficiency do not ascend", path);
     }
+    return AP_OK;
+}
+
+static ap_status read_small(ap_ctx *ctx, const char *path, const cJSON *o, const char *key, int32_t *out)
+{
+    int64_t x = 0;
+    if (cJSON_GetObjectItemCaseSensitive(o, key))
+        AP_TRY(get_int(ctx, path, o, key, &x));
+    *out = (int32_t)x;
+    return x >= 0 && x <= 4096 ? AP_OK : ap_error(ctx, 0, "%s: \"%s\" of the cluster makes no sense", path, key);
+}
+
+/* Caches, in older plans one that is no list; vectors and tiles. */
+static ap_status read_finer(ap_ctx *ctx, const char *path, const cJSON *o, ap_cluster *c)
+{
+    const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(o, "caches");
+    ap_cache old = {0};
+#define X(f) AP_TRY(read_small(ctx, path, o, #f, &c->f));
+    CLUSTER_SMALL_INTS(X)
+#undef X
+    cJSON_ArrayForEach(item, list)
+    {
+        if (c->ncaches == AP_MAX_CACHES)
+            return ap_error(ctx, 0, "%s: the cluster has more than %d caches", path, AP_MAX_CACHES);
+        ap_cache *x = &c->cache[c->ncaches++];
+#define X(f) AP_TRY(get_int(ctx, path, item, #f, &x->f));
+        CACHE_INTS(X)
+#undef X
+        if (x->bytes < 1 || x->bytes_per_second < 1 || (c->ncaches > 1 && x->bytes <= x[-1].bytes))
+            return ap_error(ctx, 0, "%s: the caches of the cluster make no sense", path);
+    }
+    if (list || !cJSON_GetObjectItemCaseSensitive(o, "cache_bytes"))
+        return AP_OK;
+    AP_TRY(get_int(ctx, path, o, "cache_bytes", &old.bytes));
+    AP_TRY(get_int(ctx, path, o, "cache_bytes_per_second", &old.bytes_per_second));
+    if (old.bytes > 0 && old.bytes_per_second > 0)
+        c->cache[c->ncaches++] = old;
     return AP_OK;
 }
 
@@ -307,11 +374,11 @@ static ap_status read_rates(ap_ctx *ctx, const char *path, const cJSON *o, ap_cl
             return ap_error(ctx, 0, "%s: the cluster has a rate below 1", path);
     if (c->flops_per_second[AP_F32] < 1 || c->vector_flops_per_second < 1 || c->memory_bytes_per_second < 1 ||
         c->inside.bytes_per_second < 1 || c->across.bytes_per_second < 1 || c->between.bytes_per_second < 1 ||
-        c->across.shared_bytes_per_second < 0 || c->cache_bytes < 0 || c->cache_bytes_per_second < 0 ||
-        c->between.shared_bytes_per_second < 0)
+        c->across.shared_bytes_per_second < 0 || c->function_flops_per_second < 0 ||
+        c->between.shared_bytes_per_second < 0 || c->conv_step_elements_per_second < 0)
         return ap_error(ctx, 0, "%s: the cluster has a rate below 1", path);
-    if (c->memory_bytes < 1 || c->launch_ps < 0 || c->inside.latency_ps < 0 || c->across.latency_ps < 0 ||
-        c->between.latency_ps < 0)
+    if (c->memory_bytes < 1 || c->launch_ps < 0 || c->fold_ps < 0 || c->product_call_ps < 0 || c->conv_call_ps < 0 ||
+        c->inside.latency_ps < 0 || c->across.latency_ps < 0 || c->between.latency_ps < 0)
         return ap_error(ctx, 0, "%s: the cluster has a negative time or size", path);
     return AP_OK;
 }
@@ -321,6 +388,7 @@ static ap_status read_uniform(ap_ctx *ctx, const char *path, const cJSON *o, ap_
     AP_TRY(read_names(ctx, path, o, c));
     AP_TRY(read_counts(ctx, path, o, c));
     AP_TRY(read_rates(ctx, path, o, c));
+    AP_TRY(read_finer(ctx, path, o, c));
     return read_tiers(ctx, path, cJSON_GetObjectItemCaseSensitive(o, "memory"), c);
 }
 

@@ -18,18 +18,26 @@ typedef enum ap_profile_kind {
     AP_PROFILE_PRODUCT,
     AP_PROFILE_CONV,
     AP_PROFILE_EXCHANGE,
+    AP_PROFILE_COPY, /* between a GPU and the host */
     AP_PROFILE_COUNT
 } ap_profile_kind;
 const char *ap_profile_kind_str(ap_profile_kind k);
+
+/* Bytes of a case, and how many were touched since they were (passes/local_touch.h). */
+typedef struct ap_profile_touch {
+    int64_t bytes, distance;
+} ap_profile_touch;
+enum { AP_PROFILE_TOUCHES = 8 };
 
 /* One instruction. Work is what the pricing of local programs counts (passes/local_price.c). */
 typedef struct ap_profile_case {
     const char *name;
     ap_profile_kind kind;
-    int64_t each;  /* FLOPs of one product */
-    int64_t flops; /* of all products, of a convolution, or of pointwise work */
-    int64_t bytes; /* touched; EXCHANGE: that cross a link */
-    int64_t steps; /* EXCHANGE: latencies */
+    ap_work work;
+    int ntouches; /* 0: all bytes have their own number as distance */
+    ap_profile_touch touch[AP_PROFILE_TOUCHES];
+    int64_t bytes; /* touched; EXCHANGE: that cross a link; COPY: copied */
+    int64_t steps; /* EXCHANGE, COPY: latencies */
     double seconds;
     int64_t predicted_ps; /* after the fit */
 } ap_profile_case;
@@ -55,8 +63,15 @@ typedef struct ap_profile_options {
 /* Builds and runs the cases; lower quartiles over runs and devices. `out_program` can be priced again. */
 ap_status ap_profile_measure(ap_ctx *ctx, const ap_profile_options *opt, ap_profile *out, ap_program **out_program);
 
-/* Sets what was measured in `io`: peak, curve, convolutions, vector, cache, memory bandwidth, launch, link. What has no
- * case stays as it is. */
+/* The same of the GPUs of this machine, by autopar_profile_cuda: 0 devices are all that there are. `out_base` is their
+ * cluster before the fit. AP_ERR_ENV without CUDA, GPU or driver. */
+ap_status ap_profile_cuda_measure(ap_ctx *ctx, const ap_profile_options *opt, ap_profile *out, ap_cluster *out_base);
+/* Sets predicted_ps of such a case, which belongs to no program. */
+void ap_profile_cuda_price(const ap_cluster *c, ap_profile_case *k);
+
+/* Sets what was measured in `io`: peak, curve, tiles and calls of products, convolutions, vector, functions, lanes,
+ * caches, memory bandwidth, launch, link, and what joins a GPU to the memory of its host. What has no case stays as it
+ * is. */
 void ap_profile_fit(ap_arena *arena, const ap_profile *p, ap_cluster *io);
 
 /* A uniform cluster of one host as a file; `comment` is lines without their mark. */

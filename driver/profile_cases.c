@@ -6,9 +6,9 @@
 #include <inttypes.h>
 
 static const char *const kinds[AP_PROFILE_COUNT] = {
-    [AP_PROFILE_FILL] = "fill",        [AP_PROFILE_LAUNCH] = "launch",   [AP_PROFILE_MEMORY] = "memory",
-    [AP_PROFILE_ROWS] = "rows",        [AP_PROFILE_PRODUCT] = "product", [AP_PROFILE_CONV] = "convolution",
-    [AP_PROFILE_EXCHANGE] = "exchange"};
+    [AP_PROFILE_FILL] = "fill",         [AP_PROFILE_LAUNCH] = "launch",   [AP_PROFILE_MEMORY] = "memory",
+    [AP_PROFILE_ROWS] = "rows",         [AP_PROFILE_PRODUCT] = "product", [AP_PROFILE_CONV] = "convolution",
+    [AP_PROFILE_EXCHANGE] = "exchange", [AP_PROFILE_COPY] = "copy"};
 
 const char *ap_profile_kind_str(ap_profile_kind k)
 {
@@ -50,17 +50,21 @@ static int fill(writer *w, const int64_t *dim, int rank)
     return n;
 }
 
-/* What nobody reads is not computed: one element of the value that was added last, %LETTERn, is a result. */
+/* What nobody reads is not computed: one element of the value that was added last, %LETTERn, is a result. It is
+ * computed from the value at once, so that the value's memory is free again and programs have what is near in caches
+ * there. */
 static void use(writer *w, const char *letters, int n, const int64_t *dim, int rank)
 {
     static const int64_t one[AP_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
     const char *comma = w->value->len ? ", " : "";
-    ap_text_addf(w->body, "  %%u%s%d = slice %%%s%d [", letters, n, letters, n);
+    ap_text_addf(w->body, "  %%s%s%d = slice %%%s%d [", letters, n, letters, n);
     for (int d = 0; d < rank; d++)
         ap_text_addf(w->body, "%s%s", d ? "," : "", dim[d] > 1 ? "0:1" : "-");
     ap_text_add(w->body, "] : ");
     add_type(w->body, one, rank);
-    ap_text_add(w->body, "\n");
+    ap_text_addf(w->body, "\n  %%u%s%d = neg %%s%s%d : ", letters, n, letters, n);
+    add_type(w->body, one, rank);
+    add_loc(w, AP_PROFILE_FILL, "use");
     ap_text_addf(w->type, "%s\"%s%d\" ", comma, letters, n);
     add_type(w->type, one, rank);
     ap_text_addf(w->value, "%s%%u%s%d", comma, letters, n);
@@ -75,6 +79,13 @@ static void add_param(writer *w, const char *name, const int64_t *dim, int rank)
 
 /* ---- products ---- */
 
+/* Weights of no more than this are used twice, and the second time counts: programs of such products have all of
+ * theirs near. */
+#define SMALL_BYTES (1 << 17)
+
+/* A fiftieth of a second: longer ones say nothing more. */
+#define MOST_TERMS (INT64_C(1) << 30)
+
 typedef struct matrix {
     int64_t k, n;
 } matrix;
@@ -83,19 +94,23 @@ static void add_product(writer *w, int64_t m, int64_t k, int64_t n, int weight)
 {
     char name[96];
     int a = fill(w, (const int64_t[]){m, k}, 2);
-    ap_text_addf(w->body, "  %%p%d = contract %%a%d, @w%d {%s} : ", a, a, weight, m > 1 ? "bk,kn->bn" : "1k,kn->1n");
-    add_type(w->body, (const int64_t[]){m, n}, 2);
     snprintf(name, sizeof name, "[%" PRId64 ",%" PRId64 "]x[%" PRId64 ",%" PRId64 "]", m, k, k, n);
-    add_loc(w, AP_PROFILE_PRODUCT, name);
-    use(w, "p", a, (const int64_t[]){m, n}, 2);
+    for (int turn = k * n * 4 <= SMALL_BYTES ? 0 : 1; turn < 2; turn++) {
+        const char *letter = turn ? "p" : "q";
+        ap_text_addf(w->body, "  %%%s%d = contract %%a%d, @w%d {%s} : ", letter, a, a, weight,
+                     m > 1 ? "bk,kn->bn" : "1k,kn->1n");
+        add_type(w->body, (const int64_t[]){m, n}, 2);
+        add_loc(w, turn ? AP_PROFILE_PRODUCT : AP_PROFILE_FILL, name);
+        use(w, letter, a, (const int64_t[]){m, n}, 2);
+    }
 }
 
 static void add_products(writer *w, bool quick)
 {
-    static const matrix all[] = {{16, 16},   {32, 64},    {64, 64},    {128, 128},  {128, 512},
-                                 {384, 384}, {384, 1536}, {1536, 384}, {768, 768},  {256, 256},
-                                 {512, 512}, {768, 3072}, {3072, 768}, {768, 2304}, {1024, 1024}};
-    static const int64_t rows[] = {128, 1, 16, 512, 8, 64, 32, 256};
+    static const matrix all[] = {{16, 16},    {32, 64},    {64, 64},     {128, 128}, {128, 512}, {384, 384},
+                                 {384, 1536}, {1536, 384}, {768, 768},   {256, 256}, {512, 512}, {768, 3072},
+                                 {3072, 768}, {768, 2304}, {1024, 1024}, {4, 12},    {8, 24},    {16, 48}};
+    static const int64_t rows[] = {128, 1, 16, 512, 4, 64, 2, 32, 8, 256};
     int nmatrices = quick ? 6 : (int)(sizeof all / sizeof *all), nrows = quick ? 3 : (int)(sizeof rows / sizeof *rows);
     for (int i = 0; i < nmatrices; i++) {
         char name[16];
@@ -104,7 +119,8 @@ static void add_products(writer *w, bool quick)
     }
     for (int r = 0; r < nrows; r++)
         for (int i = 0; i < nmatrices; i++)
-            add_product(w, rows[r], all[i].k, all[i].n, i);
+            if (rows[r] * all[i].k * all[i].n <= MOST_TERMS)
+                add_product(w, rows[r], all[i].k, all[i].n, i);
 }
 
 /* As in attention: both operands are made by the program. */
@@ -123,7 +139,20 @@ static void add_batched(writer *w, int64_t b, int64_t m, int64_t k, int64_t n)
 
 typedef struct shape {
     int64_t batch, groups, in, out, size, kernel, stride; /* channels of one group; planes are square */
+    bool steps;                                           /* multiplied and added to by a vector of channels each */
 } shape;
+
+/* %qN or %oN: %pN or %qN with a vector of channels. */
+static void add_step(writer *w, const char *op, const char *result, const char *operand, int n, const shape *s,
+                     int64_t to, const char *name)
+{
+    char param[24];
+    snprintf(param, sizeof param, "%s%d", result, n);
+    add_param(w, param, (const int64_t[]){1, s->groups, s->out, 1, 1}, 5);
+    ap_text_addf(w->body, "  %%%s%d = %s %%%s%d, @%s : ", result, n, op, operand, n, param);
+    add_type(w->body, (const int64_t[]){s->batch, s->groups, s->out, to, to}, 5);
+    add_loc(w, AP_PROFILE_CONV, name);
+}
 
 static void add_conv(writer *w, const shape *s)
 {
@@ -147,17 +176,27 @@ static void add_conv(writer *w, const shape *s)
     snprintf(name, sizeof name, "%" PRId64 "x%" PRId64 " on %" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64 "%s",
              s->kernel, s->kernel, s->batch, s->groups * s->in, s->size, s->size, s->groups > 1 ? " depthwise" : "");
     add_loc(w, AP_PROFILE_CONV, name);
-    use(w, "p", a, (const int64_t[]){s->batch, s->groups, s->out, to, to}, 5);
+    if (s->steps) {
+        add_step(w, "mul", "q", "p", a, s, to, name);
+        add_step(w, "add", "o", "q", a, s, to, name);
+    }
+    use(w, s->steps ? "o" : "p", a, (const int64_t[]){s->batch, s->groups, s->out, to, to}, 5);
 }
 
 static void add_convs(writer *w, bool quick)
 {
-    static const shape all[] = {{1, 1, 16, 16, 32, 3, 1},   {1, 1, 64, 64, 28, 1, 1},   {1, 32, 1, 1, 28, 3, 1},
-                                {1, 1, 64, 64, 56, 3, 1},   {1, 1, 128, 128, 28, 3, 1}, {1, 1, 256, 256, 14, 3, 1},
-                                {1, 1, 3, 64, 112, 3, 2},   {1, 1, 64, 128, 56, 3, 2},  {1, 1, 64, 256, 56, 1, 1},
-                                {1, 1, 512, 128, 28, 1, 1}, {1, 128, 1, 1, 56, 3, 1},   {1, 96, 1, 1, 112, 3, 2},
-                                {8, 1, 64, 64, 28, 3, 1},   {1, 1, 512, 512, 7, 3, 1}};
-    for (int i = 0; i < (quick ? 3 : (int)(sizeof all / sizeof *all)); i++)
+    static const shape all[] = {
+        {1, 1, 16, 16, 32, 3, 1, false},   {1, 1, 64, 64, 28, 1, 1, false},   {1, 32, 1, 1, 28, 3, 1, false},
+        {1, 1, 16, 16, 3, 1, 1, false},    {1, 1, 8, 8, 3, 3, 1, false},      {1, 16, 1, 1, 4, 3, 1, false},
+        {1, 1, 64, 64, 28, 1, 1, true},    {1, 64, 1, 1, 28, 3, 1, true},     {1, 1, 32, 32, 28, 3, 1, true},
+        {1, 1, 32, 8, 28, 1, 1, false},    {1, 1, 96, 48, 22, 1, 1, false},   {1, 48, 1, 1, 22, 3, 1, false},
+        {1, 96, 1, 1, 11, 5, 1, false},    {1, 1, 32, 32, 14, 3, 1, false},   {1, 1, 8, 24, 24, 3, 1, false},
+        {1, 1, 16, 32, 60, 1, 1, false},   {1, 64, 1, 1, 30, 3, 1, false},    {1, 1, 48, 64, 20, 3, 1, false},
+        {1, 1, 128, 128, 14, 1, 1, false}, {1, 1, 64, 64, 56, 3, 1, false},   {1, 1, 128, 128, 28, 3, 1, false},
+        {1, 1, 256, 256, 14, 3, 1, false}, {1, 1, 3, 64, 112, 3, 2, false},   {1, 1, 64, 128, 56, 3, 2, false},
+        {1, 1, 64, 256, 56, 1, 1, false},  {1, 1, 512, 128, 28, 1, 1, false}, {1, 128, 1, 1, 56, 3, 1, false},
+        {1, 96, 1, 1, 112, 3, 2, false},   {8, 1, 64, 64, 28, 3, 1, false},   {1, 1, 512, 512, 7, 3, 1, false}};
+    for (int i = 0; i < (quick ? 7 : (int)(sizeof all / sizeof *all)); i++)
         add_conv(w, &all[i]);
 }
 
@@ -221,6 +260,10 @@ static void add_row_kernel(writer *w, const char *what, const step *s, int nstep
     snprintf(param, sizeof param, "r%d", n); /* of a fill the compiler would make one number */
     add_param(w, param, dim, 2);
     snprintf(name, sizeof name, "%s %" PRId64 "x%" PRId64, what, rows, columns);
+    ap_text_addf(w->body, "  %%w%d = neg @r%d : ", n, n); /* so that it is near, as activations are */
+    add_type(w->body, dim, 2);
+    add_loc(w, AP_PROFILE_FILL, "fill");
+    use(w, "w", n, dim, 2);
     for (int i = 0; i < nsteps; i++)
         add_row_node(w, s[i].result, n, s[i].formula, s[i].whole, dim, name);
     use(w, s[nsteps - 1].result, n, dim, 2);
@@ -237,6 +280,12 @@ static void add_rows(writer *w, int64_t rows, int64_t columns)
     static const step norm[] = {
         {"m", "reduce sum %x {ab->a1}", false}, {"s", "sub %x, %m", true}, {"q", "mul %s, %s", true},
         {"v", "reduce sum %q {ab->a1}", false}, {"r", "rsqrt %v", false},  {"d", "mul %s, %r", true}};
+    static const step poly[] = {
+        {"a", "mul %x, %x", true}, {"b", "add %a, %x", true}, {"c", "mul %b, %a", true}, {"e", "sub %c, %x", true},
+        {"f", "mul %e, %b", true}, {"g", "add %f, %c", true}, {"h", "mul %g, %e", true}, {"i", "sub %h, %a", true},
+        {"j", "mul %i, %g", true}, {"k", "add %j, %b", true}, {"l", "mul %k, %i", true}, {"m", "max %l, %h", true},
+        {"n", "mul %m, %k", true}, {"o", "min %n, %j", true}, {"p", "mul %o, %m", true}, {"d", "sub %p, %x", true}};
+    add_row_kernel(w, "polynomial", poly, (int)(sizeof poly / sizeof *poly), rows, columns);
     add_row_kernel(w, "softmax", softmax, (int)(sizeof softmax / sizeof *softmax), rows, columns);
     add_row_kernel(w, "gelu", gelu, (int)(sizeof gelu / sizeof *gelu), rows, columns);
     add_row_kernel(w, "norm", norm, (int)(sizeof norm / sizeof *norm), rows, columns);
@@ -310,6 +359,11 @@ void ap_profile_cases(ap_text *out, int32_t devices, bool quick)
         add_rows(&w, 128, 768);
         add_rows(&w, 512, 3072);
         add_rows(&w, 16, 384);
+        add_rows(&w, 192, 24);
+        add_rows(&w, 128, 12);
+        add_rows(&w, 256, 7);
+        add_rows(&w, 64, 4);
+        add_rows(&w, 8, 16);
     }
     if (devices > 1)
         add_exchanges(&w, devices, quick);

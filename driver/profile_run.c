@@ -9,6 +9,7 @@
 #include "driver/process.h"
 #include "ir/base/file.h"
 #include "ir/text_form.h"
+#include "passes/local_price.h"
 #include "passes/pipe/lower.h"
 
 #include <cjson/cJSON.h>
@@ -70,13 +71,11 @@ static ap_status start(ap_ctx *ctx, const built *b, const char *const *argv)
 
 /* ---- work ---- */
 
+/* Exchanges are asked for their price by clusters of which one figure is 10^9 and the others are without limit. */
 static ap_cluster endless(int32_t devices)
 {
     ap_cluster c;
     ap_cluster_local(devices, &c);
-    memset(c.flops_per_second, 0, sizeof c.flops_per_second);
-    c.flops_per_second[AP_F32] = c.vector_flops_per_second = c.memory_bytes_per_second = ENDLESS;
-    c.contract_efficiency = 1;
     c.launch_ps = 0;
     c.inside = (ap_level){0, ENDLESS, 0};
     return c;
@@ -92,13 +91,6 @@ static int64_t *work_by(ap_arena *arena, ap_program *p, const ap_cluster *c, int
     return work;
 }
 
-static int64_t flops_of_one(const ap_kernel *k, int64_t flops)
-{
-    for (int l = 0; k->kind == AP_KERNEL_GEMM && l < k->gemm.nloops; l++)
-        flops /= ap_max_i64(k->gemm.extent[l], 1);
-    return flops;
-}
-
 static ap_profile_kind kind_of(ap_ctx *ctx, const ap_instr *in)
 {
     const char *op = ap_name_str(ctx, ap_loc_get(ctx, in->loc).op);
@@ -108,30 +100,39 @@ static ap_profile_kind kind_of(ap_ctx *ctx, const ap_instr *in)
     return AP_PROFILE_FILL; /* what lowering added */
 }
 
+static void find_touches(const ap_instr *in, const ap_touch *t, ap_profile_case *out)
+{
+    for (uint32_t r = 0; r < in->nrefs; r++) {
+        out->bytes = ap_sat_add(out->bytes, t[r].bytes);
+        out->work.alone = ap_sat_add(out->work.alone, t[r].alone);
+        if (out->ntouches < AP_PROFILE_TOUCHES)
+            out->touch[out->ntouches++] = (ap_profile_touch){t[r].bytes, t[r].distance};
+    }
+}
+
 static void find_work(ap_ctx *ctx, int32_t devices, ap_program *p, ap_profile *out)
 {
     const ap_local *l = p->stages.at[0];
-    ap_cluster product = endless(devices), vector = product, memory = product, latency = product, link = product;
-    product.flops_per_second[AP_F32] = vector.vector_flops_per_second = memory.memory_bytes_per_second = GIGA;
+    ap_cluster link = endless(devices), latency = link;
     link.inside.bytes_per_second = GIGA;
     latency.inside.latency_ps = GIGA;
     ap_arena *scratch = &ctx->scratch;
-    const int64_t *flops = work_by(scratch, p, &product, 1000), *row = work_by(scratch, p, &vector, 1000),
-                  *touched = work_by(scratch, p, &memory, 1000), *crossing = work_by(scratch, p, &link, 1000),
-                  *steps = work_by(scratch, p, &latency, GIGA);
+    const int64_t *crossing = work_by(scratch, p, &link, 1000), *steps = work_by(scratch, p, &latency, GIGA);
+    ap_touch **touch = ap_local_touches(l, scratch, INT64_MAX);
     out->ncases = l->instrs.len;
     out->at = AP_NEW_ARRAY(&ctx->arena, ap_profile_case, out->ncases);
     for (uint32_t i = 0; i < out->ncases; i++) {
         const ap_instr *in = &l->instrs.at[i];
         ap_profile_case *c = &out->at[i];
-        bool exchange = in->kind == AP_INSTR_EXCHANGE;
         c->name = ap_name_str(ctx, ap_loc_get(ctx, in->loc).node);
         c->kind = kind_of(ctx, in);
-        bool product_like = c->kind == AP_PROFILE_PRODUCT || c->kind == AP_PROFILE_CONV;
-        c->flops = exchange ? 0 : product_like ? flops[i] : row[i];
-        c->each = exchange ? 0 : flops_of_one(&l->kernels.at[in->kernel], c->flops);
-        c->bytes = exchange ? crossing[i] : touched[i];
-        c->steps = exchange ? steps[i] : 0;
+        if (in->kind == AP_INSTR_EXCHANGE) {
+            c->bytes = crossing[i];
+            c->steps = steps[i];
+            continue;
+        }
+        ap_local_work(&l->kernels.at[in->kernel], &c->work);
+        find_touches(in, touch[i], c);
     }
 }
 

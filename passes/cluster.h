@@ -29,6 +29,22 @@ typedef struct ap_reached {
 } ap_reached;
 enum { AP_MAX_REACHED = 16 };
 
+/* A cache: what was touched again before so many other bytes were comes at this rate. */
+typedef struct ap_cache {
+    int64_t bytes, bytes_per_second;
+} ap_cache;
+enum { AP_MAX_CACHES = 4 };
+
+/* What a kernel multiplies: convolutions of windows, of single places (1x1), of each channel by itself. */
+typedef enum ap_product_kind {
+    AP_PRODUCT_NONE,
+    AP_PRODUCT_MATRIX,
+    AP_PRODUCT_SPATIAL,
+    AP_PRODUCT_POINTWISE,
+    AP_PRODUCT_DEPTHWISE,
+    AP_PRODUCT_KINDS
+} ap_product_kind;
+
 /* What a plan is priced by: predicted time, or what Alpa counts (cost_alpa.c). */
 typedef enum ap_cost_model { AP_COST_TIME, AP_COST_ALPA } ap_cost_model;
 const char *ap_cost_model_str(ap_cost_model m); /* "time", "alpa" */
@@ -54,12 +70,23 @@ typedef struct ap_cluster {
     double contract_efficiency;               /* reached fraction of it; of a curve, the largest */
     int32_t nreached;                         /* 0: contract_efficiency, whatever the size */
     ap_reached reached[AP_MAX_REACHED];       /* ascending */
-    double conv_efficiency;                   /* of convolutions; 0: as of products */
+    double conv_efficiency[AP_PRODUCT_KINDS]; /* of convolutions of each kind; 0: as of products */
     int64_t vector_flops_per_second;          /* pointwise work */
+    /* Functions (exp, erf, ..., and division by half): 0 as other pointwise work. They are computed for `lanes`
+     * elements of a row at a time, and what is left of a row one by one; 0 and 1: all alike. */
+    int64_t function_flops_per_second;
+    int32_t lanes;
+    /* Products are made in tiles: their columns (result channels of convolutions) count as whole ones of so many, and
+     * each sum of a product as of so many terms more. 0: neither. */
+    int32_t tile_columns, tile_depth;
+    int64_t fold_ps;                       /* of each sum, maximum, ... of a row that a kernel folds */
+    int64_t product_call_ps, conv_call_ps; /* of each call of a library, beside the launch */
+    int64_t conv_step_elements_per_second; /* of steps behind a convolution that read a vector or value; 0: free */
     int64_t memory_bytes_per_second;
-    int64_t cache_bytes, cache_bytes_per_second; /* of kernels that touch no more than the cache holds; 0: none */
-    int64_t memory_bytes;                        /* per device */
-    int32_t ntiers;                              /* 0, or all memories from near to far; the first is the one above */
+    int32_t ncaches;               /* 0: none */
+    ap_cache cache[AP_MAX_CACHES]; /* ascending in bytes */
+    int64_t memory_bytes;          /* per device */
+    int32_t ntiers;                /* 0, or all memories from near to far; the first is the one above */
     ap_memory_tier tier[AP_MAX_TIERS];
     int64_t launch_ps; /* per kernel */
     /* What a stage of a pipeline receives is copied by its own devices, which compute nothing meanwhile (CPUs);
@@ -144,10 +171,38 @@ bool ap_node_is_product(const ap_module *m, ap_node n);
  * INT64_MAX: no choice (AP_COST_ALPA). */
 int64_t ap_cost_node(const ap_cluster *c, const ap_module *m, ap_node n, const ap_strategy *s);
 /* ---- cluster_rates.c: how fast a device is ---- */
-/* Products, or convolutions, of `flops` FLOPs in all, `each` FLOPs one of them. Without launch. */
-int64_t ap_cluster_product_ps(const ap_cluster *c, ap_dtype dtype, bool conv, int64_t each, int64_t flops);
+/* Products, or convolutions, of `flops` FLOPs in all, `each` FLOPs one of them. Without launch and call. */
+int64_t ap_cluster_product_ps(const ap_cluster *c, ap_dtype dtype, ap_product_kind kind, int64_t each, int64_t flops);
 /* A kernel's touching `bytes`. Without launch. */
 int64_t ap_cluster_bytes_ps(const ap_cluster *c, int64_t bytes);
+/* The same of bytes that were touched before, `distance` bytes ago, themselves included. */
+int64_t ap_cluster_touch_ps(const ap_cluster *c, int64_t bytes, int64_t distance);
+
+/* The arithmetic of a kernel. */
+typedef struct ap_work {
+    ap_product_kind kind;
+    ap_dtype dtype;
+    int64_t flops, each;    /* of all products, of one of them */
+    int64_t columns, depth; /* of one: columns or result channels, terms of a sum; 0: not known */
+    int64_t calls;          /* of a library */
+    int64_t stepped;        /* elements that steps behind a convolution read something for */
+    int64_t simple;         /* FLOPs of other pointwise work */
+    int64_t functions, row; /* FLOPs of functions, in rows of so many elements */
+    int64_t folds;          /* of rows */
+    int64_t alone;          /* elements moved that are not beside the one before */
+} ap_work;
+/* Of g groups from c channels to m, with a kernel of these extents. */
+ap_product_kind ap_cluster_conv_kind(int64_t g, int64_t m, int64_t c, int nspatial, const int64_t *kernel);
+/* Adds the FLOPs of one application. What has its own instructions (division, roots) counts half as functions. */
+void ap_cluster_count_flops(ap_pointwise pw, int64_t *simple, int64_t *functions);
+/* FLOPs of the products, with what their tiles have too much; FLOPs of functions, with the ends of rows. */
+double ap_cluster_tiled_flops(const ap_cluster *c, const ap_work *w);
+double ap_cluster_function_flops(const ap_cluster *c, const ap_work *w);
+/* Picoseconds of it. Without launch. */
+int64_t ap_cluster_work_ps(const ap_cluster *c, const ap_work *w);
+/* A kernel of this arithmetic that moves its bytes in `memory_ps`. Processors do one after the other, GPUs both at
+ * once. */
+int64_t ap_cluster_kernel_ps(const ap_cluster *c, int64_t arithmetic_ps, int64_t memory_ps);
 /* Reading and writing `bytes` by one kernel. */
 int64_t ap_cost_memory(const ap_cluster *c, int64_t bytes);
 /* ---- cost_collective.c ---- */
@@ -173,7 +228,12 @@ int64_t ap_alpa_collective(const ap_level *l, ap_collective kind, int32_t n, int
 int64_t ap_alpa_replicated(const ap_cluster *c, const ap_mesh_info *mesh);
 int64_t ap_alpa_node(const ap_module *m, ap_node n, const ap_strategy *s);
 
-/* Sets the predicted time of every instruction. */
+/* Sets the predicted time of every instruction, of a whole microbatch. */
 void ap_local_price(ap_local *p, const ap_cluster *c);
+/* Has a microbatch fewer elements of something than the first one? */
+bool ap_local_is_short(const ap_local *p, int32_t microbatch);
+/* What one microbatch takes on one rank: sums over its kernels, of the turns that they have then, and its exchanges. */
+void ap_local_price_at(const ap_local *p, const ap_cluster *c, int32_t microbatch, int32_t rank, int64_t *out_compute,
+                       int64_t *out_exchange);
 
 #endif

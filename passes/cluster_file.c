@@ -10,7 +10,7 @@
  *         device:
  *           peak: {f32: 19.5 TFLOP/s, bf16: 312 TFLOP/s}
  *           vector: 9.7 TFLOP/s
- *           efficiency: 0.6
+ *           efficiency: 0.6                (or a curve; docs/clusters.md has the finer figures that may be left out)
  *           launch: 4 us
  *           memory:
  *             - {name: HBM, capacity: 80 GB, bandwidth: 2039 GB/s}
@@ -31,6 +31,7 @@
 #include <yaml.h>
 
 #define MAX_FILE (1u << 17) /* libyaml takes time with the square of the depth: a second at most */
+enum { MOST_IN_TILE = 4096 };
 
 typedef struct reader {
     ap_ctx *ctx;
@@ -145,6 +146,7 @@ static const unit sizes[] = {
     {"B", 1, 1},  {"kB", K, 1},        {"MB", M, 1},        {"GB", G, 1},        {"TB", T, 1},
     {"PB", P, 1}, {"KiB", 1 << 10, 1}, {"MiB", 1 << 20, 1}, {"GiB", 1 << 30, 1}, {"TiB", INT64_C(1) << 40, 1},
     {NULL, 0, 0}};
+static const unit elements[] = {{"/s", 1, 1}, {"k/s", K, 1}, {"M/s", M, 1}, {"G/s", G, 1}, {"T/s", T, 1}, {NULL, 0, 0}};
 static const unit times[] = {{"ps", 1, 1}, {"ns", K, 1}, {"us", M, 1}, {"ms", G, 1}, {"s", T, 1}, {NULL, 0, 0}};
 
 /* A decimal number as digits / 10^scale, exactly; *s moves behind it. */
@@ -277,13 +279,86 @@ static ap_status read_efficiency(section *s, ap_cluster *out)
     return AP_OK;
 }
 
-static ap_status read_cache(reader *r, yaml_node_t *n, const char *path, ap_cluster *out)
+static ap_status read_cache(reader *r, yaml_node_t *n, const char *path, ap_cache *out)
 {
     section s;
     AP_TRY(open_section(r, n, path, &s));
-    AP_TRY(get_quantity(&s, "capacity", sizes, "1 MB", 1, &out->cache_bytes));
-    AP_TRY(get_quantity(&s, "bandwidth", bandwidths, "100 GB/s", 1, &out->cache_bytes_per_second));
+    AP_TRY(get_quantity(&s, "capacity", sizes, "1 MB", 1, &out->bytes));
+    AP_TRY(get_quantity(&s, "bandwidth", bandwidths, "100 GB/s", 1, &out->bytes_per_second));
     return close_section(&s);
+}
+
+/* One, or a list from near to far. */
+static ap_status read_caches(reader *r, yaml_node_t *n, const char *path, ap_cluster *out)
+{
+    if (n->type != YAML_SEQUENCE_NODE) {
+        out->ncaches = 1;
+        return read_cache(r, n, path, &out->cache[0]);
+    }
+    yaml_node_item_t *item = n->data.sequence.items.start;
+    ptrdiff_t count = n->data.sequence.items.top - item;
+    if (count < 1 || count > AP_MAX_CACHES)
+        return wrong(r, n, path, "lists no cache, or more than 4");
+    out->ncaches = (int32_t)count;
+    for (ptrdiff_t i = 0; i < count; i++) {
+        const char *name = ap_name_str(r->ctx, ap_name_format(r->ctx, "%s[%td]", path, i));
+        yaml_node_t *at = yaml_document_get_node(r->doc, item[i]);
+        AP_TRY(read_cache(r, at, name, &out->cache[i]));
+        if (i > 0 && out->cache[i].bytes <= out->cache[i - 1].bytes)
+            return wrong(r, at, name, "is not larger than the cache before it");
+    }
+    return AP_OK;
+}
+
+/* One number, or one of each kind, and what calls and steps take. */
+static ap_status read_convolutions(section *device, ap_cluster *out)
+{
+    static const char *const key[AP_PRODUCT_KINDS] = {
+        [AP_PRODUCT_SPATIAL] = "spatial", [AP_PRODUCT_POINTWISE] = "pointwise", [AP_PRODUCT_DEPTHWISE] = "depthwise"};
+    yaml_node_t *n = find(device, "convolutions");
+    section s;
+    if (n->type != YAML_MAPPING_NODE) {
+        AP_TRY(get_fraction(device, "convolutions", &out->conv_efficiency[AP_PRODUCT_SPATIAL]));
+        for (int k = AP_PRODUCT_SPATIAL + 1; k < AP_PRODUCT_KINDS; k++)
+            out->conv_efficiency[k] = out->conv_efficiency[AP_PRODUCT_SPATIAL];
+        return AP_OK;
+    }
+    AP_TRY(open_section(device->r, n, joined(device->r, device->path, "convolutions"), &s));
+    for (int k = AP_PRODUCT_SPATIAL; k < AP_PRODUCT_KINDS; k++)
+        AP_TRY(get_fraction(&s, key[k], &out->conv_efficiency[k]));
+    if (find(&s, "call"))
+        AP_TRY(get_quantity(&s, "call", times, "1 us", 0, &out->conv_call_ps));
+    if (find(&s, "steps"))
+        AP_TRY(get_quantity(&s, "steps", elements, "4 G/s", 1, &out->conv_step_elements_per_second));
+    return close_section(&s);
+}
+
+/* Tiles and calls of matrix products. */
+static ap_status read_products(section *device, ap_cluster *out)
+{
+    section s;
+    AP_TRY(open_section(device->r, find(device, "products"), joined(device->r, device->path, "products"), &s));
+    if (find(&s, "columns"))
+        AP_TRY(get_count(&s, "columns", MOST_IN_TILE, &out->tile_columns));
+    if (find(&s, "depth"))
+        AP_TRY(get_count(&s, "depth", MOST_IN_TILE, &out->tile_depth));
+    if (find(&s, "call"))
+        AP_TRY(get_quantity(&s, "call", times, "100 ns", 0, &out->product_call_ps));
+    return close_section(&s);
+}
+
+/* What may be left out of the figures of computing. */
+static ap_status read_finer(section *s, ap_cluster *out)
+{
+    if (find(s, "functions"))
+        AP_TRY(get_quantity(s, "functions", rates, "8 GFLOP/s", 1, &out->function_flops_per_second));
+    if (find(s, "lanes"))
+        AP_TRY(get_count(s, "lanes", MOST_IN_TILE, &out->lanes));
+    if (find(s, "fold"))
+        AP_TRY(get_quantity(s, "fold", times, "8 ns", 0, &out->fold_ps));
+    if (find(s, "products"))
+        AP_TRY(read_products(s, out));
+    return find(s, "convolutions") ? read_convolutions(s, out) : AP_OK;
 }
 
 static ap_status read_peak(reader *r, yaml_node_t *n, const char *path, ap_cluster *out)
@@ -363,11 +438,10 @@ static ap_status read_device(reader *r, yaml_node_t *n, const char *path, ap_clu
     AP_TRY(read_peak(r, peak, joined(r, path, "peak"), out));
     AP_TRY(get_quantity(&s, "vector", rates, "9.7 TFLOP/s", 1, &out->vector_flops_per_second));
     AP_TRY(read_efficiency(&s, out));
-    if (find(&s, "convolutions"))
-        AP_TRY(get_fraction(&s, "convolutions", &out->conv_efficiency));
+    AP_TRY(read_finer(&s, out));
     yaml_node_t *cache = find(&s, "cache");
     if (cache)
-        AP_TRY(read_cache(r, cache, joined(r, path, "cache"), out));
+        AP_TRY(read_caches(r, cache, joined(r, path, "cache"), out));
     AP_TRY(get_quantity(&s, "launch", times, "4 us", 0, &out->launch_ps));
     if (find(&s, "transfers"))
         AP_TRY(read_transfers(&s, &out->transfers_wait));

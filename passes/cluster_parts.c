@@ -105,6 +105,34 @@ static void slower_tiers(ap_cluster *a, const ap_cluster *b)
     }
 }
 
+/* Level by level; levels that only one of both has are none. */
+static void slower_caches(ap_cluster *a, const ap_cluster *b)
+{
+    a->ncaches = a->ncaches < b->ncaches ? a->ncaches : b->ncaches;
+    for (int32_t i = 0; i < a->ncaches; i++) {
+        a->cache[i].bytes = ap_min_i64(a->cache[i].bytes, b->cache[i].bytes);
+        a->cache[i].bytes_per_second = ap_min_i64(a->cache[i].bytes_per_second, b->cache[i].bytes_per_second);
+    }
+}
+
+/* 0 of the one that has no figure of its own: then it is as fast there as in other work. */
+static int64_t slower_rate(int64_t a, int64_t b)
+{
+    return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
+static void slower_arithmetic(ap_cluster *a, const ap_cluster *b)
+{
+    a->function_flops_per_second = slower_rate(a->function_flops_per_second, b->function_flops_per_second);
+    a->conv_step_elements_per_second = slower_rate(a->conv_step_elements_per_second, b->conv_step_elements_per_second);
+    a->lanes = a->lanes > b->lanes ? a->lanes : b->lanes;
+    a->tile_columns = a->tile_columns > b->tile_columns ? a->tile_columns : b->tile_columns;
+    a->tile_depth = a->tile_depth > b->tile_depth ? a->tile_depth : b->tile_depth;
+    a->fold_ps = ap_max_i64(a->fold_ps, b->fold_ps);
+    a->product_call_ps = ap_max_i64(a->product_call_ps, b->product_call_ps);
+    a->conv_call_ps = ap_max_i64(a->conv_call_ps, b->conv_call_ps);
+}
+
 static void slower_device(ap_cluster *a, const ap_cluster *b)
 {
     slower_rates(a, b);
@@ -114,10 +142,11 @@ static void slower_device(ap_cluster *a, const ap_cluster *b)
         a->nreached = b->nreached;
         memcpy(a->reached, b->reached, sizeof a->reached);
     }
-    if (b->conv_efficiency < a->conv_efficiency) /* 0, as products, is told by these */
-        a->conv_efficiency = b->conv_efficiency;
-    a->cache_bytes = ap_min_i64(a->cache_bytes, b->cache_bytes);
-    a->cache_bytes_per_second = ap_min_i64(a->cache_bytes_per_second, b->cache_bytes_per_second);
+    for (int k = 0; k < AP_PRODUCT_KINDS; k++)
+        if (b->conv_efficiency[k] < a->conv_efficiency[k]) /* 0, as products, is told by these */
+            a->conv_efficiency[k] = b->conv_efficiency[k];
+    slower_caches(a, b);
+    slower_arithmetic(a, b);
     a->vector_flops_per_second = ap_min_i64(a->vector_flops_per_second, b->vector_flops_per_second);
     a->memory_bytes_per_second = ap_min_i64(a->memory_bytes_per_second, b->memory_bytes_per_second);
     a->memory_bytes = ap_min_i64(a->memory_bytes, b->memory_bytes);

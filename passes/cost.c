@@ -172,6 +172,15 @@ static int64_t batch_of(const ap_module *m, ap_node n, const ap_strategy *s)
     return ap_sat_mul(batch, ap_max_i64(divisor, 1));
 }
 
+static ap_product_kind conv_kind(const ap_module *m, ap_node n)
+{
+    const ap_shape_info *w = ap_value_shape(m, ap_node_at(m, n)->in[1]);
+    int64_t kernel[AP_MAX_SPATIAL];
+    for (int d = 3; d < w->rank; d++)
+        kernel[d - 3] = ap_shape_dim(w, d);
+    return ap_cluster_conv_kind(ap_shape_dim(w, 0), ap_shape_dim(w, 1), ap_shape_dim(w, 2), w->rank - 3, kernel);
+}
+
 /* Time of the arithmetic of `n`, its body included, on a device that has this share of it. */
 static int64_t arithmetic(const ap_cluster *c, const ap_module *m, ap_node n, const share *sh, const ap_strategy *s)
 {
@@ -186,12 +195,19 @@ static int64_t arithmetic(const ap_cluster *c, const ap_module *m, ap_node n, co
     if (ap_op_get(node->op)->terminator || node->nin == 0)
         return 0;
     int64_t flops = share_of(sh, ap_node_flops(m, n));
+    if (ap_op_is_pointwise(node->op) && c->function_flops_per_second > 0) {
+        int64_t simple = 0, functions = 0, one = ap_max_i64(ap_shape_count(ap_value_shape(m, node->out[0])), 1);
+        ap_cluster_count_flops(ap_op_scalar(node->op), &simple, &functions);
+        one = share_of(sh, one);
+        return ap_cluster_work_ps(
+            c, &(ap_work){.simple = ap_sat_mul(simple, one), .functions = ap_sat_mul(functions, one)});
+    }
     if (!ap_node_is_product(m, n))
         return mul_div(flops, PS_PER_SECOND, c->vector_flops_per_second);
     bool conv = ap_op_get(node->op)->lower == AP_LOWER_CONV;
     ap_dtype dtype = ap_type_dtype(m->ctx, ap_value_type(m, node->in[0]));
     int64_t each = conv ? flops : ap_min_i64(flops, ap_node_flops(m, n) / ap_max_i64(1, batch_of(m, n, s)));
-    return ap_cluster_product_ps(c, dtype, conv, each, flops);
+    return ap_cluster_product_ps(c, dtype, conv ? conv_kind(m, n) : AP_PRODUCT_MATRIX, each, flops);
 }
 
 /* What is taken out of operand i when it is only looked up, by the node or inside of it; INT64_MAX when it is read. */

@@ -1,14 +1,10 @@
-/* Predicted time of every instruction of a local program, by the formulas of cost.c on what the instruction really
- * does: fused kernels are one launch. A profile shows it beside the measured time. */
-#include "passes/cluster.h"
-#include "passes/pass.h"
+/* Predicted time of every instruction of a local program: its arithmetic and the bytes it touches (ap_cluster_work_ps,
+ * ap_cluster_touch_ps), of what the instruction really does: fused kernels are one launch, what follows a product is
+ * work like any other, and what was touched shortly before comes out of a cache. A profile shows it beside the measured
+ * time. */
+#include "passes/local_price.h"
 
-/* flops of one application of each pointwise operator */
-static const uint8_t flops_of[AP_PW_COUNT] = {
-#define POINTWISE(E, text, NIN, RESULT, DOMAIN_, LINEAR_A, LINEAR_B, FLOPS, formula) [AP_PW_##E] = (FLOPS),
-#include "ir/op/pointwise.def"
-#undef POINTWISE
-};
+#include "passes/pass.h"
 
 static int64_t turns(const int64_t *extent, int from, int to)
 {
@@ -18,85 +14,112 @@ static int64_t turns(const int64_t *extent, int from, int to)
     return n;
 }
 
-/* Elements that a walk with these strides meets, each once. */
-static int64_t touched(const int64_t *extent, const int64_t *stride, int nloops)
-{
-    int64_t n = 1;
-    for (int l = 0; l < nloops; l++)
-        n = ap_sat_mul(n, stride[l] ? extent[l] : 1);
-    return n;
-}
+/* ---- arithmetic ---- */
 
-/* picoseconds of one kernel's `flops` at a rate of flops per second */
-static int64_t work_ps(const ap_cluster *c, int64_t flops, double rate)
+/* `all` elements and, in row sections, `rows` of them. */
+static void add_nest(const ap_nest *n, int64_t rows, int64_t all, ap_work *w)
 {
-    return ap_sat_add(c->launch_ps, rate > 0 ? (int64_t)((double)flops / rate * 1e12) : 0);
-}
-
-static int64_t price_nest(const ap_kernel *k, const ap_cluster *c)
-{
-    const ap_nest *n = &k->nest;
-    int nloops = n->nouter + n->ninner;
-    int64_t rows = turns(n->extent, 0, n->nouter), all = turns(n->extent, 0, nloops), flops = 0, bytes = 0;
     for (uint32_t i = 0; i < n->nsops; i++) {
         const ap_sop *s = &n->sop[i];
         bool folds = s->kind == AP_SOP_REDUCE || s->kind == AP_SOP_SCAN || s->kind == AP_SOP_UPDATE;
-        int64_t each = s->kind == AP_SOP_POINTWISE ? flops_of[s->pw] : folds;
-        flops = ap_sat_add(flops, ap_sat_mul(each, n->inner[s->section] ? all : rows));
+        int64_t simple = folds, functions = 0, times = n->inner[s->section] ? all : rows;
+        if (s->kind == AP_SOP_POINTWISE)
+            ap_cluster_count_flops((ap_pointwise)s->pw, &simple, &functions);
+        if (s->kind == AP_SOP_REDUCE && n->inner[s->section])
+            w->folds = ap_sat_add(w->folds, rows);
+        w->simple = ap_sat_add(w->simple, ap_sat_mul(simple, times));
+        w->functions = ap_sat_add(w->functions, ap_sat_mul(functions, times));
     }
-    for (uint32_t i = 0; i < k->noperands; i++)
-        bytes = ap_sat_add(
-            bytes, ap_sat_mul(touched(n->extent, k->operand[i].stride, nloops), ap_dtype_bytes(k->operand[i].dtype)));
-    return ap_max_i64(ap_cost_memory(c, bytes), work_ps(c, flops, (double)c->vector_flops_per_second));
 }
 
-static int64_t price_gemm(const ap_kernel *k, const ap_cluster *c)
+static ap_work work_of_nest(const ap_kernel *k)
+{
+    const ap_nest *n = &k->nest;
+    int nloops = n->nouter + n->ninner;
+    int64_t rows = turns(n->extent, 0, n->nouter), inner = turns(n->extent, n->nouter, nloops);
+    ap_work w = {.row = n->ninner ? inner : n->nouter ? n->extent[n->nouter - 1] : 1};
+    add_nest(n, rows, ap_sat_mul(rows, inner), &w);
+    return w;
+}
+
+static ap_work work_of_gemm(const ap_kernel *k)
 {
     const ap_gemm *g = &k->gemm;
-    int64_t loops = turns(g->extent, 0, g->nloops);
-    int64_t flops = ap_sat_mul(ap_sat_mul(2 * loops, ap_sat_mul(g->m, g->n)), g->k);
-    int64_t elements = ap_sat_add(ap_sat_mul(touched(g->extent, g->stride_a, g->nloops), ap_sat_mul(g->m, g->k)),
-                                  ap_sat_mul(touched(g->extent, g->stride_b, g->nloops), ap_sat_mul(g->k, g->n)));
-    elements = ap_sat_add(elements, ap_sat_mul(touched(g->extent, g->stride_c, g->nloops), ap_sat_mul(g->m, g->n)));
-    int64_t work = ap_cluster_product_ps(c, g->dtype, false, loops > 0 ? flops / loops : 0, flops);
-    return ap_max_i64(ap_cost_memory(c, ap_sat_mul(elements, ap_dtype_bytes(g->dtype))),
-                      ap_sat_add(c->launch_ps, work));
+    int64_t loops = turns(g->extent, 0, g->nloops), each = ap_sat_mul(2 * g->k, ap_sat_mul(g->m, g->n));
+    ap_work w = {.kind = AP_PRODUCT_MATRIX,
+                 .dtype = g->dtype,
+                 .flops = ap_sat_mul(each, loops),
+                 .each = loops > 0 ? each : 0,
+                 .columns = g->n,
+                 .depth = g->k,
+                 .calls = loops,
+                 .row = g->n};
+    int64_t elements = ap_sat_mul(loops, ap_sat_mul(g->m, g->n));
+    add_nest(&k->nest, elements, elements, &w);
+    return w;
 }
 
-static int64_t price_pool(const ap_kernel *k, const ap_cluster *c)
+static ap_work work_of_pool(const ap_kernel *k)
 {
     const ap_pooling *p = &k->pool;
-    int64_t loops = turns(p->extent, 0, p->nloops), from = loops, to = loops, flops = 1;
-    for (int d = 0; d < p->ndims; d++) {
-        from = ap_sat_mul(from, p->dim[d].extent);
-        to = ap_sat_mul(to, p->dim[d].count);
-        flops = ap_sat_mul(flops, p->dim[d].window.kernel);
-    }
-    int64_t bytes = ap_sat_add(ap_sat_mul(from, ap_dtype_bytes(k->operand[0].dtype)),
-                               ap_sat_mul(to, ap_dtype_bytes(k->operand[1].dtype)));
-    return ap_max_i64(ap_cost_memory(c, bytes), work_ps(c, ap_sat_mul(flops, to), (double)c->vector_flops_per_second));
+    int64_t flops = turns(p->extent, 0, p->nloops);
+    for (int d = 0; d < p->ndims; d++)
+        flops = ap_sat_mul(flops, ap_sat_mul(p->dim[d].count, p->dim[d].window.kernel));
+    return (ap_work){.simple = flops};
 }
 
-static int64_t price_conv(const ap_kernel *k, const ap_cluster *c)
+/* A bias is what the sums begin with. */
+static int64_t stepped(const ap_conv *v, int64_t results)
+{
+    int64_t n = 0;
+    for (int s = 0; s < v->nsteps; s++)
+        if (v->step[s].other == AP_CONV_OPERAND && !(s == 0 && v->step[s].pw == AP_PW_ADD))
+            n = ap_sat_add(n, results);
+    return n;
+}
+
+static ap_work work_of_conv(const ap_kernel *k)
 {
     const ap_conv *v = &k->conv;
-    int64_t taps = turns(v->kernel, 0, v->nspatial), pixels = ap_sat_mul(v->n, v->g);
-    int64_t x = ap_sat_mul(ap_sat_mul(pixels, v->c), turns(v->in, 0, v->nspatial));
-    int64_t y = ap_sat_mul(ap_sat_mul(pixels, v->m), turns(v->out, 0, v->nspatial));
-    int64_t depth = ap_sat_mul(v->c, taps), w = ap_sat_mul(ap_sat_mul(v->g, v->m), depth);
-    int64_t bytes = ap_sat_mul(ap_sat_add(ap_sat_add(x, w), y), ap_dtype_bytes(v->dtype));
-    int64_t flops = ap_sat_mul(2 * y, depth);
-    return ap_max_i64(ap_cost_memory(c, bytes),
-                      ap_sat_add(c->launch_ps, ap_cluster_product_ps(c, v->dtype, true, flops, flops)));
+    ap_product_kind kind = ap_cluster_conv_kind(v->g, v->m, v->c, v->nspatial, v->kernel);
+    int64_t results = ap_sat_mul(ap_sat_mul(v->n, v->g), ap_sat_mul(v->m, turns(v->out, 0, v->nspatial)));
+    int64_t flops = ap_sat_mul(2 * results, ap_sat_mul(v->c, turns(v->kernel, 0, v->nspatial)));
+    return (ap_work){.kind = kind,
+                     .dtype = v->dtype,
+                     .flops = flops,
+                     .each = flops,
+                     .columns = kind == AP_PRODUCT_DEPTHWISE ? v->g : v->m,
+                     .calls = 1,
+                     .stepped = stepped(v, results)};
 }
 
 /* Every element is read once and compared with the last of a heap of k, a few with more of them. */
-static int64_t price_topk(const ap_kernel *k, const ap_cluster *c)
+static ap_work work_of_topk(const ap_kernel *k)
 {
-    int64_t rows = turns(k->nest.extent, 0, k->nest.nouter), size = ap_dtype_bytes(k->operand[0].dtype);
-    int64_t bytes = ap_sat_add(ap_sat_mul(k->topk.n, size), ap_sat_mul(k->topk.k, size + 8));
-    return ap_max_i64(ap_cost_memory(c, ap_sat_mul(rows, bytes)),
-                      work_ps(c, ap_sat_mul(rows, 2 * k->topk.n), (double)c->vector_flops_per_second));
+    return (ap_work){.simple = ap_sat_mul(turns(k->nest.extent, 0, k->nest.nouter), 2 * k->topk.n)};
+}
+
+void ap_local_work(const ap_kernel *k, ap_work *out)
+{
+    *out = k->kind == AP_KERNEL_GEMM   ? work_of_gemm(k)
+           : k->kind == AP_KERNEL_CONV ? work_of_conv(k)
+           : k->kind == AP_KERNEL_POOL ? work_of_pool(k)
+           : k->kind == AP_KERNEL_TOPK ? work_of_topk(k)
+                                       : work_of_nest(k);
+}
+
+/* ---- time ---- */
+
+static int64_t price_call(const ap_kernel *k, const ap_touch *touch, uint32_t nrefs, const ap_cluster *c)
+{
+    ap_work w;
+    int64_t memory = 0;
+    ap_local_work(k, &w);
+    for (uint32_t r = 0; r < nrefs; r++) {
+        memory = ap_sat_add(memory, ap_cluster_touch_ps(c, touch[r].bytes, touch[r].distance));
+        w.alone = ap_sat_add(w.alone, touch[r].alone);
+    }
+    return ap_cluster_kernel_ps(c, ap_cluster_work_ps(c, &w), memory);
 }
 
 static int64_t price_exchange(const ap_local *p, const ap_exchange *x, const ap_cluster *c)
@@ -117,19 +140,105 @@ static int64_t price_exchange(const ap_local *p, const ap_exchange *x, const ap_
     }
 }
 
-void ap_local_price(ap_local *p, const ap_cluster *c)
+static int64_t far_of(const ap_cluster *c)
 {
+    return c->ncaches ? c->cache[c->ncaches - 1].bytes : 0;
+}
+
+/* ---- short microbatches ---- */
+
+static void coords_of(const ap_local *p, int32_t microbatch, int32_t rank, int32_t *coords)
+{
+    int32_t point = microbatch * p->nranks + rank;
+    for (int a = 0; a < AP_MAX_AXES; a++)
+        coords[a] = a < p->naxes ? point / p->axis_stride[a] % p->axis_size[a] : 0;
+}
+
+bool ap_local_is_short(const ap_local *p, int32_t microbatch)
+{
+    int32_t first[AP_MAX_AXES], here[AP_MAX_AXES];
     for (uint32_t i = 0; i < p->instrs.len; i++) {
-        ap_instr *n = &p->instrs.at[i];
-        if (n->kind == AP_INSTR_EXCHANGE) {
-            n->picoseconds = price_exchange(p, &n->exchange, c);
+        const ap_instr *in = &p->instrs.at[i];
+        for (uint32_t k = 0; k < in->nints; k++)
+            for (int32_t r = 0; r < p->nranks && !ap_int_is_plain(&in->ints[k]); r++) {
+                coords_of(p, 0, r, first);
+                coords_of(p, microbatch, r, here);
+                if (ap_int_at(&in->ints[k], here) < ap_int_at(&in->ints[k], first))
+                    return true;
+            }
+    }
+    return false;
+}
+
+static void shorten(int64_t *extent, uint32_t turns, const ap_instr *in, const int32_t *coords)
+{
+    if (turns > 0)
+        *extent = ap_max_i64(0, ap_min_i64(*extent, ap_int_at(&in->ints[turns - 1], coords)));
+}
+
+/* The kernel with the turns that it has there. A convolution computes all places (ir/local.h: it is prepared once). */
+static void shorten_kernel(ap_kernel *k, const ap_instr *in, const int32_t *coords)
+{
+    for (int l = 0; l < AP_MAX_LOOPS; l++) {
+        if (k->kind == AP_KERNEL_NEST || k->kind == AP_KERNEL_TOPK)
+            shorten(&k->nest.extent[l], k->nest.turns[l], in, coords);
+        if (k->kind == AP_KERNEL_GEMM)
+            shorten(&k->gemm.extent[l], k->gemm.turns[l], in, coords);
+        if (k->kind == AP_KERNEL_POOL)
+            shorten(&k->pool.extent[l], k->pool.turns[l], in, coords);
+    }
+    if (k->kind == AP_KERNEL_GEMM) {
+        shorten(&k->gemm.m, k->gemm.turns_m, in, coords);
+        shorten(&k->gemm.n, k->gemm.turns_n, in, coords);
+        shorten(&k->gemm.k, k->gemm.turns_k, in, coords);
+    }
+}
+
+static bool does(const ap_local *p, const ap_instr *in, const int32_t *coords)
+{
+    bool zero = true;
+    for (int a = p->ntime; a < p->naxes; a++)
+        zero = zero && (!(in->when_mask >> a & 1) || coords[a] == 0);
+    return in->when == AP_WHEN_ALWAYS || zero == (in->when == AP_WHEN_ZERO);
+}
+
+void ap_local_price_at(const ap_local *p, const ap_cluster *c, int32_t microbatch, int32_t rank, int64_t *out_compute,
+                       int64_t *out_exchange)
+{
+    int32_t coords[AP_MAX_AXES];
+    ap_arena scratch;
+    ap_arena_init(&scratch, p->ctx->arena.out_of_memory, p->ctx->arena.user);
+    ap_touch **touch = ap_local_touches(p, &scratch, far_of(c));
+    coords_of(p, microbatch, rank, coords);
+    *out_compute = *out_exchange = 0;
+    for (uint32_t i = 0; i < p->instrs.len; i++) {
+        const ap_instr *in = &p->instrs.at[i];
+        if (in->kind == AP_INSTR_EXCHANGE) {
+            *out_exchange = ap_sat_add(*out_exchange, price_exchange(p, &in->exchange, c));
             continue;
         }
-        const ap_kernel *k = &p->kernels.at[n->kernel];
-        n->picoseconds = k->kind == AP_KERNEL_GEMM   ? price_gemm(k, c)
-                         : k->kind == AP_KERNEL_CONV ? price_conv(k, c)
-                         : k->kind == AP_KERNEL_POOL ? price_pool(k, c)
-                         : k->kind == AP_KERNEL_TOPK ? price_topk(k, c)
-                                                     : price_nest(k, c);
+        ap_kernel k = p->kernels.at[in->kernel];
+        shorten_kernel(&k, in, coords);
+        for (uint32_t r = 0; r < in->nrefs; r++) { /* as far away as in a whole one */
+            ap_touch less = ap_touch_of(&k, r);
+            less.distance = touch[i][r].distance;
+            touch[i][r] = less;
+        }
+        if (does(p, in, coords))
+            *out_compute = ap_sat_add(*out_compute, price_call(&k, touch[i], in->nrefs, c));
     }
+    ap_arena_deinit(&scratch);
+}
+
+void ap_local_price(ap_local *p, const ap_cluster *c)
+{
+    ap_arena scratch;
+    ap_arena_init(&scratch, p->ctx->arena.out_of_memory, p->ctx->arena.user);
+    ap_touch **touch = ap_local_touches(p, &scratch, far_of(c));
+    for (uint32_t i = 0; i < p->instrs.len; i++) {
+        ap_instr *n = &p->instrs.at[i];
+        n->picoseconds = n->kind == AP_INSTR_EXCHANGE ? price_exchange(p, &n->exchange, c)
+                                                      : price_call(&p->kernels.at[n->kernel], touch[i], n->nrefs, c);
+    }
+    ap_arena_deinit(&scratch);
 }

@@ -147,6 +147,33 @@ static ap_sim_stage stage_of_local(const ap_local *l)
     return s;
 }
 
+/* One microbatch on the rank that has most to do. */
+static ap_sim_run run_at(const ap_local *l, const ap_cluster *c, int32_t microbatch)
+{
+    ap_sim_run most = {0};
+    for (int32_t r = 0; r < l->nranks; r++) {
+        ap_sim_run run = {0};
+        ap_local_price_at(l, c, microbatch, r, &run.compute_ps, &run.exchange_ps);
+        if (run.compute_ps + run.exchange_ps >= most.compute_ps + most.exchange_ps)
+            most = run;
+    }
+    return most;
+}
+
+/* Microbatches at the end that have less than the first: fewer rows, or none. */
+static void find_shorter(const ap_local *l, const ap_cluster *c, ap_arena *arena, ap_sim_stage *s)
+{
+    int32_t B = ap_local_microbatches(l);
+    ap_cluster part;
+    ap_cluster_part(c, l->first_rank, l->nranks, &part);
+    while (s->nshort < B && ap_local_is_short(l, B - 1 - s->nshort))
+        s->nshort++;
+    ap_sim_run *run = AP_NEW_ARRAY(arena, ap_sim_run, s->nshort + 1);
+    for (int32_t i = 0; i < s->nshort; i++)
+        run[i] = run_at(l, &part, B - s->nshort + i);
+    s->shorter = run;
+}
+
 static ap_sim_steps steps_of_local(const ap_local *l, ap_arena *arena)
 {
     static const char *const names[AP_EXCHANGE_KIND_COUNT] = {"all_gather", "reduce_scatter", "all_reduce",
@@ -171,6 +198,7 @@ ap_sim_model *ap_sim_of_program(const ap_program *p, const ap_cluster *c, ap_are
     for (uint32_t s = 0; s < p->stages.len; s++) {
         const ap_local *l = p->stages.at[s];
         stage[s] = stage_of_local(l);
+        find_shorter(l, c, arena, &stage[s]);
         x->first_rank[s] = l->first_rank;
         x->reserved_bytes[s] = ap_sat_add(stage[s].resident_bytes, ap_program_arena_bytes(p, s));
         x->run[s] = steps_of_local(l, arena);

@@ -111,7 +111,7 @@ static void save(const ap_sim_state *s, ap_sim_steady *d, int32_t k)
     d->age = 0;
 }
 
-/* Whole periods of `turns` until the first list would leave its loop. */
+/* Whole periods of `turns` until the first list would leave its loop, or come to a microbatch that is shorter. */
 static int32_t periods_left(const ap_sim_state *s, int32_t turns)
 {
     int32_t n = INT32_MAX;
@@ -119,7 +119,7 @@ static int32_t periods_left(const ap_sim_state *s, int32_t turns)
         const ap_list_walk *walk = &s->stage[i].walk;
         if (!walk->loop)
             return 0;
-        int32_t left = walk->list->acts.at[walk->loop - 1].turns - 1 - walk->turn;
+        int32_t left = walk->list->acts.at[walk->loop - 1].turns - 1 - walk->turn - s->in->stage[i].nshort;
         n = left / turns < n ? left / turns : n;
     }
     return n;

@@ -223,24 +223,34 @@ static void end_wait(ap_sim_state *s, uint32_t stage)
                                        .end_ps = s->now});
 }
 
+/* Of the microbatch at which the stage is. */
+static ap_sim_run run_of(const ap_sim_state *s, uint32_t stage)
+{
+    const ap_sim_stage *of = &s->in->stage[stage];
+    int32_t i = s->stage[stage].walk.microbatch - (s->in->w->microbatches - of->nshort);
+    return i >= 0 && of->nshort > 0 ? of->shorter[i] : (ap_sim_run){of->compute_ps, of->exchange_ps};
+}
+
 static void begin_run(ap_sim_state *s, uint32_t stage)
 {
+    const ap_sim_run run = run_of(s, stage);
     const ap_sim_stage *of = &s->in->stage[stage];
     ap_sim_stage_state *st = &s->stage[stage];
     st->running = true;
     st->since = s->now;
     add_bytes(s, stage, of->working_bytes);
-    schedule(s, stage, ap_sat_add(s->now, ap_sat_add(of->compute_ps, of->exchange_ps)));
+    schedule(s, stage, ap_sat_add(s->now, ap_sat_add(run.compute_ps, run.exchange_ps)));
 }
 
 static void end_run(ap_sim_state *s, uint32_t stage)
 {
     ap_sim_stage_state *st = &s->stage[stage];
     const ap_sim_stage *of = &s->in->stage[stage];
+    const ap_sim_run run = run_of(s, stage);
     ap_sim_share *share = &s->out->stage[stage];
     st->running = false;
-    share->compute_ps = ap_sat_add(share->compute_ps, of->compute_ps);
-    share->exchange_ps = ap_sat_add(share->exchange_ps, of->exchange_ps);
+    share->compute_ps = ap_sat_add(share->compute_ps, run.compute_ps);
+    share->exchange_ps = ap_sat_add(share->exchange_ps, run.exchange_ps);
     add_bytes(s, stage, -of->working_bytes);
     record_event(s, (ap_sim_event){.kind = AP_SIM_RUN,
                                    .stage = stage,

@@ -32,9 +32,15 @@ typedef struct ap_sim_wire {
     int64_t from_bytes, to_bytes; /* of one slot on each rank */
 } ap_sim_wire;
 
+typedef struct ap_sim_run {
+    int64_t compute_ps, exchange_ps;
+} ap_sim_run;
+
 typedef struct ap_sim_stage {
     int32_t nranks;
     int64_t compute_ps, exchange_ps; /* of one run */
+    int32_t nshort;                  /* so many microbatches at the end have less to do, */
+    const ap_sim_run *shorter;       /* each its own */
     int64_t resident_bytes;          /* on each rank, always */
     int64_t working_bytes;           /* while it runs; slots are not in it */
 } ap_sim_stage;

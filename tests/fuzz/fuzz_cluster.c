@@ -38,6 +38,13 @@ static ap_status body(ap_ctx *ctx, const uint8_t *data, size_t size)
     fuzz_check(c.name && c.hosts > 0 && c.devices_per_host > 0, "a cluster without devices");
     fuzz_check(c.memory_bytes > 0 && c.memory_bytes_per_second > 0 && c.vector_flops_per_second > 0, "a rate of zero");
     fuzz_check(c.contract_efficiency > 0 && c.contract_efficiency <= 1, "a strange efficiency");
+    for (int32_t i = 0; i < c.ncaches; i++)
+        fuzz_check(c.cache[i].bytes_per_second > 0 && c.cache[i].bytes > (i ? c.cache[i - 1].bytes : 0), "caches");
+    ap_work work = {AP_PRODUCT_MATRIX, AP_F32, 1 << 30, 1 << 20, 100, 100, 3, 5, 1 << 20, 1 << 20, 30, 9, 7};
+    for (work.kind = AP_PRODUCT_NONE; work.kind < AP_PRODUCT_KINDS; work.kind++)
+        fuzz_check(ap_cluster_kernel_ps(&c, ap_cluster_work_ps(&c, &work), ap_cluster_touch_ps(&c, 1 << 30, 1 << 20)) >
+                       0,
+                   "work for nothing");
     check_links(&c);
     check_places(&c);
     return AP_OK;

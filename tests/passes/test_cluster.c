@@ -22,6 +22,7 @@
 #define LINKS                                                                                                          \
     "links:\n  devices: {latency: 5 us, bandwidth: 300 GB/s}\n  hosts: {latency: 10us, bandwidth: 200 Gbit/s}\n"
 #define WHOLE HEAD PEAK REST HBM DRAM LINKS
+#define FINER(line) "      " line "\n" REST HBM
 
 static void whole_file(void **unused)
 {
@@ -58,6 +59,39 @@ static void whole_file(void **unused)
     assert_int_equal(ap_cluster_from_text(ctx, "lab.yaml", alpa, sizeof alpa - 1, &c), AP_OK);
     assert_int_equal(c.cost, AP_COST_ALPA);
     assert_int_equal(c.launch_ps, 0); /* computing is free */
+    ap_ctx_release(ctx);
+}
+
+/* Figures that may be left out; older files say a cache and convolutions in one. */
+static void finer_figures(void **unused)
+{
+    (void)unused;
+    static const char finer[] = HEAD PEAK FINER(
+        "functions: 2 GFLOP/s\n      lanes: 8\n      products: {columns: 16, depth: 8, call: 60 ns}\n"
+        "      convolutions: {spatial: 0.5, pointwise: 0.75, depthwise: 0.25, call: 1 us, steps: 4 G/s}\n"
+        "      cache: [{capacity: 1 MB, bandwidth: 9 GB/s}, {capacity: 8 MB, bandwidth: 5 GB/s}]") LINKS,
+                      older[] =
+                          HEAD PEAK FINER("convolutions: 0.5\n      cache: {capacity: 1 MB, bandwidth: 9 GB/s}") LINKS;
+    ap_ctx *ctx = ap_ctx_create();
+    ap_cluster c;
+    assert_int_equal(ap_cluster_from_text(ctx, "lab.yaml", finer, sizeof finer - 1, &c), AP_OK);
+    assert_int_equal(c.function_flops_per_second, 2000000000);
+    assert_int_equal(c.lanes, 8);
+    assert_int_equal(c.tile_columns, 16);
+    assert_int_equal(c.tile_depth, 8);
+    assert_int_equal(c.product_call_ps, 60000);
+    assert_true(c.conv_efficiency[AP_PRODUCT_SPATIAL] == 0.5 && c.conv_efficiency[AP_PRODUCT_POINTWISE] == 0.75 &&
+                c.conv_efficiency[AP_PRODUCT_DEPTHWISE] == 0.25);
+    assert_int_equal(c.conv_call_ps, 1000000);
+    assert_int_equal(c.conv_step_elements_per_second, INT64_C(4000000000));
+    assert_int_equal(c.ncaches, 2);
+    assert_int_equal(c.cache[1].bytes, 8000000);
+    assert_int_equal(c.cache[1].bytes_per_second, INT64_C(5000000000));
+    assert_int_equal(ap_cluster_from_text(ctx, "lab.yaml", older, sizeof older - 1, &c), AP_OK);
+    for (int k = AP_PRODUCT_SPATIAL; k < AP_PRODUCT_KINDS; k++)
+        assert_true(c.conv_efficiency[k] == 0.5);
+    assert_int_equal(c.ncaches, 1);
+    assert_int_equal(c.cache[0].bytes, 1000000);
     ap_ctx_release(ctx);
 }
 
@@ -239,6 +273,19 @@ static const refusal refusals[] = {
     {HEAD PEAK REST HBM
      "links: {hosts: {latency: 1 us, bandwidth: 1 GB/s}, devices: {latency: 1 us, bandwidth: 0.5 B/s}}\n",
      "bad.yaml:12|links.devices.bandwidth"},
+    {HEAD PEAK FINER("functions: 0 FLOP/s") LINKS, "bad.yaml:7|\"groups[0].device.functions\"|'0 FLOP/s'"},
+    {HEAD PEAK FINER("lanes: 5000") LINKS, "bad.yaml:7|device.lanes|1 to 4096"},
+    {HEAD PEAK FINER("products: 3") LINKS, "bad.yaml:7|\"groups[0].device.products\"|mapping"},
+    {HEAD PEAK FINER("products: {columns: 0}") LINKS, "bad.yaml:7|products.columns|1 to 4096"},
+    {HEAD PEAK FINER("products: {rows: 6}") LINKS, "bad.yaml:7|products.rows|known"},
+    {HEAD PEAK FINER("convolutions: 2") LINKS, "bad.yaml:7|device.convolutions|above 0"},
+    {HEAD PEAK FINER("convolutions: {spatial: 0.5, depthwise: 0.5}") LINKS,
+     "bad.yaml:7|convolutions.pointwise|missing"},
+    {HEAD PEAK FINER("convolutions: {spatial: 0.5, depthwise: 0.5, pointwise: 1, steps: 4 GB}") LINKS,
+     "bad.yaml:7|convolutions.steps|'4 GB'"},
+    {HEAD PEAK FINER("cache: []") LINKS, "bad.yaml:7|\"groups[0].device.cache\"|no cache, or more than 4"},
+    {HEAD PEAK FINER("cache: [{capacity: 1 MB, bandwidth: 1 GB/s}, {capacity: 1 MB, bandwidth: 1 GB/s}]") LINKS,
+     "bad.yaml:7|\"groups[0].device.cache[1]\"|larger"},
 };
 
 static void wrong_files(void **unused)
@@ -427,17 +474,10 @@ static void kinds(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kinds),
-        cmocka_unit_test(whole_file),
-        cmocka_unit_test(transfers),
-        cmocka_unit_test(unlike_hosts),
-        cmocka_unit_test(places),
-        cmocka_unit_test(parts),
-        cmocka_unit_test(part_of_mixed_file),
-        cmocka_unit_test(wrong_files),
-        cmocka_unit_test(damaged_files),
-        cmocka_unit_test(deep_nesting),
-        cmocka_unit_test(presets),
+        cmocka_unit_test(kinds),         cmocka_unit_test(whole_file),         cmocka_unit_test(finer_figures),
+        cmocka_unit_test(transfers),     cmocka_unit_test(unlike_hosts),       cmocka_unit_test(places),
+        cmocka_unit_test(parts),         cmocka_unit_test(part_of_mixed_file), cmocka_unit_test(wrong_files),
+        cmocka_unit_test(damaged_files), cmocka_unit_test(deep_nesting),       cmocka_unit_test(presets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,6 +73,20 @@ static void add_wire(scene *s, uint32_t from, uint32_t result, uint32_t to, int6
         (ap_sim_wire){.latency_ps = latency, .nloads = ps > 0, .load = s->load[i], .from_bytes = 1000, .to_bytes = 100};
 }
 
+/* Microbatch k on a stage. */
+static ap_sim_run run_of(const scene *s, uint32_t stage, int32_t k)
+{
+    const ap_sim_stage *x = &s->sim_stage[stage];
+    int32_t whole = s->w.microbatches - x->nshort;
+    return k < whole ? (ap_sim_run){x->compute_ps, x->exchange_ps} : x->shorter[k - whole];
+}
+
+static int64_t run_ps(const scene *s, uint32_t stage, int32_t k)
+{
+    ap_sim_run run = run_of(s, stage, k);
+    return run.compute_ps + run.exchange_ps;
+}
+
 static int64_t simulate(scene *s, bool record)
 {
     ap_schedule_forward(&s->w, &s->ctx->arena, s->list);
@@ -82,7 +96,10 @@ static int64_t simulate(scene *s, bool record)
         const ap_sim_share *x = &s->result.stage[i];
         assert_int_equal(x->compute_ps + x->exchange_ps + x->transfer_ps + x->bubble_ps, s->result.ps);
         assert_true(x->transfer_ps >= 0 && x->bubble_ps >= 0);
-        assert_int_equal(x->compute_ps, s->w.microbatches * s->sim_stage[i].compute_ps);
+        int64_t compute = 0;
+        for (int32_t k = 0; k < s->w.microbatches; k++)
+            compute += run_of(s, i, k).compute_ps;
+        assert_int_equal(x->compute_ps, compute);
     }
     assert_true(s->result.bubble >= 0 && s->result.bubble <= 1);
     return s->result.ps;
@@ -221,7 +238,7 @@ static int64_t carry_times(const scene *s)
                 if (need > 0 && arrived[w][need - 1] > clock[i])
                     clock[i] = arrived[w][need - 1];
                 if (a->kind == AP_ACT_RUN)
-                    clock[i] += s->sim_stage[i].compute_ps + s->sim_stage[i].exchange_ps;
+                    clock[i] += run_ps(s, i, k);
                 else if (a->kind == AP_ACT_SEND)
                     sent[w][nsent[w]++] = clock[i];
                 else if (a->kind == AP_ACT_FREE)
@@ -256,6 +273,13 @@ static void random_pipeline(scene *s, uint64_t *seed, uint32_t max_wires)
                                          .exchange_ps = below(seed, 20),
                                          .resident_bytes = below(seed, 5000),
                                          .working_bytes = below(seed, 500)};
+    for (uint32_t i = 0; i < s->w.nstages && below(seed, 3) == 0; i++) {
+        ap_sim_run *run = AP_NEW_ARRAY(&s->ctx->arena, ap_sim_run, 2);
+        for (int k = 0; k < 2; k++)
+            run[k] = (ap_sim_run){below(seed, 1 + s->sim_stage[i].compute_ps), below(seed, 20)};
+        s->sim_stage[i].nshort = (int32_t)below(seed, s->w.microbatches < 2 ? s->w.microbatches + 1 : 3);
+        s->sim_stage[i].shorter = run;
+    }
     int32_t depth[STAGES];
     for (uint32_t i = 0; i < STAGES; i++)
         depth[i] = 1 + (int32_t)below(seed, 3);
@@ -273,8 +297,12 @@ static void random_pipeline(scene *s, uint64_t *seed, uint32_t max_wires)
 static int64_t bound_of(const scene *s)
 {
     int64_t bound = 0;
-    for (uint32_t i = 0; i < s->w.nstages; i++)
-        bound = ap_max_i64(bound, s->w.microbatches * (s->sim_stage[i].compute_ps + s->sim_stage[i].exchange_ps));
+    for (uint32_t i = 0; i < s->w.nstages; i++) {
+        int64_t busy = 0;
+        for (int32_t k = 0; k < s->w.microbatches; k++)
+            busy += run_ps(s, i, k);
+        bound = ap_max_i64(bound, busy);
+    }
     for (uint32_t i = 0; i < s->w.nwires; i++)
         bound = ap_max_i64(bound, s->w.microbatches * ap_sim_alone(&s->sim_wire[i]));
     return bound;
@@ -392,7 +420,7 @@ static int64_t tick(const scene *s, int64_t give_up)
                     int32_t k = walk[i].microbatch;
                     uint32_t w = a->wire;
                     if (a->kind == AP_ACT_RUN && fresh[i])
-                        left_run[i] = s->sim_stage[i].compute_ps + s->sim_stage[i].exchange_ps;
+                        left_run[i] = run_ps(s, i, k);
                     fresh[i] = false;
                     if ((a->kind == AP_ACT_RUN && left_run[i] > 0) || (a->kind == AP_ACT_RECV && arrived[w] <= k) ||
                         (a->kind == AP_ACT_CLAIM && arrived[w] <= k - s->wire[w].from_depth))
