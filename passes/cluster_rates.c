@@ -92,7 +92,10 @@ ap_product_kind ap_cluster_conv_kind(int64_t g, int64_t m, int64_t c, int nspati
 
 static double whole_tiles(int64_t n, int32_t tile)
 {
-    return n < 1 || tile < 2 ? 1 : (double)((n - 1) / tile + 1) * tile / (double)n;
+    if (n < 1 || tile < 2)
+        return 1;
+    const int64_t tiles = (n - 1) / tile + 1;
+    return (double)tiles * tile / (double)n;
 }
 
 double ap_cluster_tiled_flops(const ap_cluster *c, const ap_work *w)
