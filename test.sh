@@ -16,7 +16,7 @@ cmake --build --preset debug
 ctest --test-dir build/debug --output-on-failure -j "$(nproc)" -LE release
 [ "${1:-all}" = quick ] && exit 0
 
-cmake --preset release >/dev/null
+cmake --preset release -DAP_CUDA_ARCHITECTURES=80-real >/dev/null # one of four, for the time it takes
 cmake --build --preset release
 run-clang-tidy -p build/release -quiet -j2 "$PWD/(ir|frontend|passes|backend|runtime|driver)/.*\.c\$" >build/tidy.log 2>&1 ||
     { cat build/tidy.log; exit 1; }
