@@ -157,3 +157,26 @@ void ap_module_trim_physical(ap_module *m)
         for (uint32_t i = 0; i < m->funcs.at[f].nresults; i++)
             m->funcs.at[f].result[i] = trimmed(m, m->funcs.at[f].result[i], &split);
 }
+
+ap_type *ap_module_types(const ap_module *m, ap_arena *arena)
+{
+    uint32_t n = m->values.len;
+    for (ap_func f = 0; f < m->funcs.len; f++)
+        n += m->funcs.at[f].nresults;
+    ap_type *types = AP_NEW_ARRAY(arena, ap_type, n), *at = types;
+    for (ap_value v = 0; v < m->values.len; v++)
+        *at++ = m->values.at[v].type;
+    for (ap_func f = 0; f < m->funcs.len; f++)
+        for (uint32_t i = 0; i < m->funcs.at[f].nresults; i++)
+            *at++ = m->funcs.at[f].result[i];
+    return types;
+}
+
+void ap_module_set_types(ap_module *m, const ap_type *types)
+{
+    for (ap_value v = 0; v < m->values.len; v++)
+        m->values.at[v].type = *types++;
+    for (ap_func f = 0; f < m->funcs.len; f++)
+        for (uint32_t i = 0; i < m->funcs.at[f].nresults; i++)
+            m->funcs.at[f].result[i] = *types++;
+}

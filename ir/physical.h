@@ -31,4 +31,9 @@ void ap_module_set_physical(ap_module *m, const ap_mesh_info *mesh, bool force, 
 /* After planning: extents that no value splits lose their padding again, so that the plan shows what it uses. */
 void ap_module_trim_physical(ap_module *m);
 
+/* All types of the module's values and of its functions' results, to be set again after a change of extents that was
+ * none for the better. */
+ap_type *ap_module_types(const ap_module *m, ap_arena *arena);
+void ap_module_set_types(ap_module *m, const ap_type *types);
+
 #endif

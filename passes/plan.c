@@ -200,19 +200,33 @@ static ap_status solve(ap_planning *p, ap_solution *out)
     return AP_OK;
 }
 
+/* Padding that no value needs goes, unless it was of use: on its way a reshard may split what neither end does. */
+static ap_status trim(ap_planning *p, ap_plan_result *out)
+{
+    ap_plan_result trimmed;
+    const ap_type *types = ap_module_types(p->m, p->arena);
+    ap_module_trim_physical(p->m);
+    AP_TRY(ap_plan_evaluate_slots(p->ctx, p->m, &p->opt->cluster, &p->opt->slots, &trimmed));
+    trimmed.solver_seconds = out->solver_seconds;
+    if (trimmed.cost_ps > out->cost_ps || trimmed.peak_bytes > out->peak_bytes)
+        ap_module_set_types(p->m, types);
+    else
+        *out = trimmed;
+    return AP_OK;
+}
+
 static ap_status plan(ap_planning *p, ap_solution *s, ap_plan_result *out)
 {
     double start = now();
     AP_TRY(solve(p, s));
     double solver_seconds = now() - start;
     AP_TRY(ap_planning_apply(p, s->choice));
-    ap_module_trim_physical(p->m);
     AP_TRY(ap_plan_evaluate_slots(p->ctx, p->m, &p->opt->cluster, &p->opt->slots, out));
     out->solver_seconds = solver_seconds;
     if (out->cost_ps != s->cost || out->peak_bytes > s->peak)
         return ap_fail(p->ctx, AP_ERR_BUG, 0, "the plan costs %lld ps and %lld bytes, the solver says %lld and %lld",
                        (long long)out->cost_ps, (long long)out->peak_bytes, (long long)s->cost, (long long)s->peak);
-    return AP_OK;
+    return trim(p, out);
 }
 
 ap_status ap_planning_open(ap_ctx *ctx, ap_arena *arena, ap_module *m, const ap_plan_options *opt, ap_planning *out)

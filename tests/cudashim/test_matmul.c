@@ -169,7 +169,8 @@ static void test_gelu(void **state)
         product p;
         do {
             draw(&p, &seed);
-            if (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT && p.result == CUDA_R_32F)
+            /* rows of D that do not fill 16 bytes have no algorithm with GELU here */
+            if (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT && p.result == CUDA_R_32F && p.m % 4 == 0)
                 break;
             drop(&p);
         } while (true);
