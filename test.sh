@@ -23,5 +23,5 @@ run-clang-tidy -p build/release -quiet -j2 "$PWD/(ir|frontend|passes|backend|run
 build/venv/bin/python -m pytest -q -ra -p no:cacheprovider -n "$(nproc)" --dist worksteal tests
 ./scripts/package.sh
 ctest --test-dir build/release --output-on-failure -j "$(nproc)" -R '^(memory|backend/cuda_|runtime/(cuda|nccl)_)'
-./scripts/fuzz.sh 8000
+./scripts/fuzz.sh 5000
 ./scripts/tsan.sh

@@ -101,12 +101,14 @@ def test_predicted_tracks(autopar, model, tmp_path):
 
 
 def test_states(autopar, model, tmp_path):
-    """Of planned nodes the simulator's time is the planner's; lowered kernels are fused and take less."""
+    """Of planned nodes the simulator's time is the planner's; that of lowered kernels, which are fused but count calls and
+    tiles of products, is another, but not by much."""
     autopar("plan", model, "-o", tmp_path / "cpu.json", "--devices", 2, "--stages", 2, "--microbatches", 1)
     planned = autopar.json("simulate", tmp_path / "cpu.json", "--state", "planned")
     assert planned["times_of"] == "planned" and close(planned["seconds"], planned["planned_seconds"])
     local = autopar.json("simulate", tmp_path / "cpu.json")
-    assert local["times_of"] == "local" and local["seconds"] < planned["seconds"]
+    assert local["times_of"] == "local" and 0.5 < local["seconds"] / planned["seconds"] < 2
+    assert not close(local["seconds"], planned["seconds"])
     autopar("plan", model, "-o", tmp_path / "gpu.json", "--cluster", "dgx-a100-80gb:1x2", "--stages", 2)
     assert autopar.json("simulate", tmp_path / "gpu.json")["times_of"] == "planned"
     assert "planned or local" in autopar("simulate", tmp_path / "gpu.json", "--state", "explicit", code=2).stderr

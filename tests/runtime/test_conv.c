@@ -66,7 +66,7 @@ static void test_random(void **state)
 {
     (void)state;
     uint64_t seed = 1;
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < 180; i++) {
         problem p;
         draw_problem(&p, &seed, i % 4 == 3 ? &plain : &fast);
         float *y = run(&p, i % 3);
