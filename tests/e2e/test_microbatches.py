@@ -33,7 +33,7 @@ def test_transformers(autopar, tmp_path, case, parts, devices):
 
 
 @pytest.mark.parametrize("devices", DEVICES, ids=DEVICE_IDS)
-@pytest.mark.parametrize("seed", range(300, 308))
+@pytest.mark.parametrize("seed", range(300, 305))
 def test_convolutions(autopar, tmp_path, seed, devices):
     n, microbatches = PARTS[seed % len(PARTS)]
     m, feeds = convolutions(seed, batch=n)
@@ -67,7 +67,7 @@ def rebatch(path, n):
 
 
 @pytest.mark.parametrize("devices", DEVICES, ids=DEVICE_IDS)
-@pytest.mark.parametrize("parts", [(4, 2), (5, 2)], ids=lambda p: f"{p[0]}in{p[1]}")
+@pytest.mark.parametrize("parts", [(5, 2)], ids=lambda p: f"{p[0]}in{p[1]}")
 @pytest.mark.parametrize("name", CNNS)
 def test_cnns(autopar, models, tmp_path, name, parts, devices):
     m = rebatch(models / name / "model.onnx", parts[0])
