@@ -288,6 +288,23 @@ static ap_status read_cache(reader *r, yaml_node_t *n, const char *path, ap_cach
     return close_section(&s);
 }
 
+/* How long the list is: 1 to `most`. */
+static ap_status open_list(reader *r, yaml_node_t *n, const char *path, int32_t most, const char *otherwise,
+                           int32_t *out)
+{
+    ptrdiff_t count = n->data.sequence.items.top - n->data.sequence.items.start;
+    if (count < 1 || count > most)
+        return wrong(r, n, path, otherwise);
+    *out = (int32_t)count;
+    return AP_OK;
+}
+
+static yaml_node_t *list_item(reader *r, yaml_node_t *n, const char *path, int32_t i, const char **out_path)
+{
+    *out_path = ap_name_str(r->ctx, ap_name_format(r->ctx, "%s[%d]", path, (int)i));
+    return yaml_document_get_node(r->doc, n->data.sequence.items.start[i]);
+}
+
 /* One, or a list from near to far. */
 static ap_status read_caches(reader *r, yaml_node_t *n, const char *path, ap_cluster *out)
 {
@@ -295,14 +312,10 @@ static ap_status read_caches(reader *r, yaml_node_t *n, const char *path, ap_clu
         out->ncaches = 1;
         return read_cache(r, n, path, &out->cache[0]);
     }
-    yaml_node_item_t *item = n->data.sequence.items.start;
-    ptrdiff_t count = n->data.sequence.items.top - item;
-    if (count < 1 || count > AP_MAX_CACHES)
-        return wrong(r, n, path, "lists no cache, or more than 4");
-    out->ncaches = (int32_t)count;
-    for (ptrdiff_t i = 0; i < count; i++) {
-        const char *name = ap_name_str(r->ctx, ap_name_format(r->ctx, "%s[%td]", path, i));
-        yaml_node_t *at = yaml_document_get_node(r->doc, item[i]);
+    AP_TRY(open_list(r, n, path, AP_MAX_CACHES, "lists no cache, or more than 4", &out->ncaches));
+    for (int32_t i = 0; i < out->ncaches; i++) {
+        const char *name;
+        yaml_node_t *at = list_item(r, n, path, i, &name);
         AP_TRY(read_cache(r, at, name, &out->cache[i]));
         if (i > 0 && out->cache[i].bytes <= out->cache[i - 1].bytes)
             return wrong(r, at, name, "is not larger than the cache before it");
@@ -391,14 +404,11 @@ static ap_status read_memory(reader *r, yaml_node_t *n, const char *path, ap_clu
 {
     if (n->type != YAML_SEQUENCE_NODE)
         return wrong(r, n, path, "is no list of memories");
-    yaml_node_item_t *item = n->data.sequence.items.start;
-    ptrdiff_t count = n->data.sequence.items.top - item;
-    if (count < 1 || count > AP_MAX_TIERS)
-        return wrong(r, n, path, "lists no memory, or more than 8");
-    out->ntiers = (int32_t)count;
-    for (ptrdiff_t i = 0; i < count; i++) {
-        const char *name = ap_name_str(r->ctx, ap_name_format(r->ctx, "%s[%td]", path, i));
-        AP_TRY(read_tier(r, yaml_document_get_node(r->doc, item[i]), name, &out->tier[i]));
+    AP_TRY(open_list(r, n, path, AP_MAX_TIERS, "lists no memory, or more than 8", &out->ntiers));
+    for (int32_t i = 0; i < out->ntiers; i++) {
+        const char *name;
+        yaml_node_t *at = list_item(r, n, path, i, &name);
+        AP_TRY(read_tier(r, at, name, &out->tier[i]));
     }
     if (out->tier[0].shared_by != 1)
         return wrong(r, n, path, "begins with a memory that devices share: the first is a device's own");

@@ -359,6 +359,18 @@ static void store_first(writer *w, const char *x, const char *j)
     line(w, "y1[at + %" PRId64 "*%s] = %s.at;", k->stride[2], j, x);
 }
 
+/* The first k of the sorted row, by all threads of the block. */
+static void store_sorted(writer *w, int block)
+{
+    ap_text head;
+    ap_text_init(&head, &w->e->ctx->scratch);
+    ap_text_addf(&head, "for (int j = threadIdx.x; j < %" PRId64 "; j += %d)", w->k->topk.k, block);
+    open_block(w, ap_text_str(&head));
+    store_first(w, "row[j]", "j");
+    close_block(w);
+    line(w, "__syncthreads();");
+}
+
 /* Short rows are put in order in shared memory. */
 static void sort_row(writer *w, int size, int block, const char *type)
 {
@@ -374,12 +386,7 @@ static void sort_row(writer *w, int size, int block, const char *type)
     close_block(w);
     line(w, "__syncthreads();");
     line(w, "aprt_sort<%s, %d, %d>(row);", k->largest ? "true" : "false", block, size);
-    ap_text_init(&head, &w->e->ctx->scratch);
-    ap_text_addf(&head, "for (int j = threadIdx.x; j < %" PRId64 "; j += %d)", k->k, block);
-    open_block(w, ap_text_str(&head));
-    store_first(w, "row[j]", "j");
-    close_block(w);
-    line(w, "__syncthreads();");
+    store_sorted(w, block);
 }
 
 /* Of long ones the next one is looked for k times: the first of those behind the last one. */
@@ -431,12 +438,7 @@ static void merge_row(writer *w, int block, const char *type)
     line(w, "__syncthreads();");
     line(w, "aprt_sort<%s, %d, %d>(row);", largest, block, SORTED_AT_ONCE);
     close_block(w);
-    ap_text_init(&head, &w->e->ctx->scratch);
-    ap_text_addf(&head, "for (int j = threadIdx.x; j < %" PRId64 "; j += %d)", k->k, block);
-    open_block(w, ap_text_str(&head));
-    store_first(w, "row[j]", "j");
-    close_block(w);
-    line(w, "__syncthreads();");
+    store_sorted(w, block);
 }
 
 static const char *topk_rows(const writer *w)
