@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,19 @@ def autopar():
 @pytest.fixture(scope="session")
 def autopar_debug():
     return Autopar(os.environ.get("AUTOPAR_DEBUG", "debug"))
+
+
+@pytest.fixture(scope="session")
+def tree(autopar):
+    """The folder of the build, where programs for GPUs can be built with the shim."""
+    sys.path.insert(0, str(ROOT / "tests" / "cudashim"))
+    import build as shim
+
+    where = autopar.path.parents[1]
+    reason = shim.missing(where)
+    if reason:
+        pytest.skip(f"no programs for GPUs are built: {reason}")
+    return where
 
 
 @pytest.fixture(scope="session")

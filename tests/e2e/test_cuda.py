@@ -22,13 +22,8 @@ ALL = os.environ.get("AUTOPAR_CUDA_MODELS") == "all"
 
 
 @pytest.fixture(scope="module")
-def program(autopar):
+def program(autopar, tree):
     """make(model, out, options...): an emitted program, built with the shim."""
-    tree = autopar.path.parents[1]
-    reason = shim.missing(tree)
-    if reason:
-        pytest.skip(f"no programs for GPUs are built: {reason}")
-
     def make(model, out, *options):
         autopar("compile", model, "-o", out, "--target", "cuda", "--emit-only", "-q", *options)
         shim.build(out, tree)

@@ -24,15 +24,6 @@ PATIENCE = 120
 ALL = os.environ.get("AUTOPAR_CUDA_MODELS") == "all"
 
 
-@pytest.fixture(scope="module")
-def tree(autopar):
-    where = autopar.path.parents[1]
-    reason = shim.missing(where)
-    if reason:
-        pytest.skip(f"no programs for GPUs are built: {reason}")
-    return where
-
-
 def environment(tree, seed=0, folder=None):
     env = {**os.environ, "CUDASHIM_SEED": str(seed), "CUDASHIM_QUIET": "1"}
     if folder:  # ranks are processes
